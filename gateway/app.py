@@ -25,7 +25,7 @@ from loragate.gateway.engine.adapter_source import StoreAdapterSource
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.engine.reconciler import Reconciler
 from loragate.gateway.engine.residency import Residency
-from loragate.gateway.engine.stats_reader import EngineReading
+from loragate.gateway.engine.stats_reader import EngineStatsReader
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.resolver import Resolver
@@ -63,7 +63,7 @@ from loragate.gateway.routes.resources import (
     whoami,
 )
 from loragate.gateway.services import Services
-from loragate.gateway.uploads.concurrency import UploadSlots
+from loragate.gateway.uploads.concurrency import UploadLimiter
 
 if TYPE_CHECKING:
     from loragate.gateway.tracing_setup import Tracing
@@ -182,10 +182,10 @@ async def _open_services(
                 link=link,
             ),
             http_metrics=metrics.http,
-            engine_reading=EngineReading(link),
+            engine_stats=EngineStatsReader(link),
             residency=Residency(client),
             imports=imports,
-            upload_slots=UploadSlots(),
+            upload_limiter=UploadLimiter(),
             started_at=int(time.time()),
         )
         _run_jobs(stack, {"imports": run_resume_loop(services)})

@@ -12,12 +12,12 @@ from loragate.gateway.calls.admission import Admission
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.engine.residency import Residency
-from loragate.gateway.engine.stats_reader import EngineReading
+from loragate.gateway.engine.stats_reader import EngineStatsReader
 from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
-from loragate.gateway.uploads.concurrency import UploadSlots
+from loragate.gateway.uploads.concurrency import UploadLimiter
 
 
 class Imports(Protocol):
@@ -55,8 +55,8 @@ class Services:
     preparer: RequestPreparer
     admission: Admission
     http_metrics: HttpMetrics
-    engine_reading: EngineReading
+    engine_stats: EngineStatsReader
     residency: Residency
     imports: Imports
-    upload_slots: UploadSlots
+    upload_limiter: UploadLimiter
     started_at: int  # Unix time

@@ -22,7 +22,7 @@ async def no_probe(tenant_id: str, staged: StagedAdapter) -> None:
     """Accept every adapter, where there is no engine."""
 
 
-def engine_refusal(reason: str, *, non_finite: bool, answered: bool) -> AdapterInvalid | Unavailable:
+def engine_rejection(reason: str, *, non_finite: bool, answered: bool) -> AdapterInvalid | Unavailable:
     """Return the error for an adapter that passed the checks but that the engine rejects; a retry may succeed."""
     if non_finite:
         return AdapterInvalid(

@@ -36,8 +36,8 @@ async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
             await asyncio.to_thread(found.feed, chunk)
             held = chunk
         value = found.value()
-    except AdapterRejected as refusal:
-        raise CorruptBlob(refusal.message) from None
+    except AdapterRejected as rejected:
+        raise CorruptBlob(rejected.message) from None
     if value != digest:
         raise CorruptBlob(f"their digest is {value}")
     if held is not None:

@@ -69,8 +69,8 @@ def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> AdapterRea
     file.seek(0)
     try:
         return read_adapter(config_json, file, size, layout)
-    except AdapterRejected as refusal:
-        raise AdapterInvalid(refusal.message, param=refusal.param) from refusal
+    except AdapterRejected as rejected:
+        raise AdapterInvalid(rejected.message, param=rejected.param) from rejected
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from loragate.adapter_store.publishing.probe import engine_refusal, engine_unavailable
+from loragate.adapter_store.publishing.probe import engine_rejection, engine_unavailable
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.store import Store
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
@@ -60,7 +60,7 @@ class EngineLink:
         try:
             await try_adapter(self.client, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))
         except TrialFailed as failed:
-            raise engine_refusal(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed
+            raise engine_rejection(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed
 
 
 @asynccontextmanager

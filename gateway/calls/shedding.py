@@ -25,14 +25,14 @@ class SheddingMetrics:
             "Requests that the gateway shed because the engine was overloaded.",
             registry=registry,
         )
-        self._refused = Counter(
+        self._rejected = Counter(
             "loragate_gateway_engine_rejections",
             "Admitted requests that the engine rejected because its queue was too long, by status.",
             ("status",),
             registry=registry,
         )
         for status in (429, 503):
-            self._refused.labels(status)
+            self._rejected.labels(status)
         self._shed_of_tenant = TenantCounter(
             "shed_requests", "Requests shed because the engine was overloaded, by tenant.", registry
         )
@@ -44,7 +44,7 @@ class SheddingMetrics:
 
     def engine_rejected(self, tenant_id: str, status: int) -> None:
         """Count an admitted request that the engine rejected."""
-        self._refused.labels(status).inc()
+        self._rejected.labels(status).inc()
         self._shed_of_tenant.inc(tenant_id)
 
 
@@ -105,5 +105,5 @@ class Shedding:
 def _overloaded(wait: float, retry_after: float) -> Unavailable:
     min_seconds, max_seconds = _RETRY_SECONDS
     retry_after = min(max_seconds, max(min_seconds, retry_after))
-    message = f"The engine has too much to do at the moment: a request would wait for about {wait:.0f} s."
+    message = f"The engine is overloaded at the moment: a request would wait for about {wait:.0f} s."
     return Unavailable(f"{message} Please try again in {retry_after:.0f} s.", code=OVERLOADED, retry_after=retry_after)

@@ -1,7 +1,7 @@
 """The last check of an upload: a short request to the engine, whose logits must be finite."""
 
 from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.publishing.probe import engine_refusal
+from loragate.adapter_store.publishing.probe import engine_rejection
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
 from loragate.gateway.engine.link import EngineLink
@@ -30,4 +30,4 @@ class EngineProbe:
         try:
             await try_adapter(self._link.client, manifest, adapter, staged.own_tokens, self._share)
         except TrialFailed as failed:
-            raise engine_refusal(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed
+            raise engine_rejection(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed

@@ -15,7 +15,7 @@ _FRESH_SECONDS = 0.5
 _MAX_ROWS = 2000
 
 
-class EngineReading:
+class EngineStatsReader:
     """Reads the statistics. One per process."""
 
     def __init__(self, link: EngineLink) -> None:

@@ -31,7 +31,7 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     form = Form(ADAPTER_FORM)
     once = call.once(_UPLOAD)
     call.services.link.require_base()  # nothing can be checked before an engine has described its base model
-    with call.services.upload_slots.acquire(call.tenant.tenant_id):
+    with call.services.upload_limiter.acquire(call.tenant.tenant_id):
         async with collect_adapter_upload(form, _fill(form, call), call.services.config) as complete:
             result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
     yield pb.AdapterVersion(**call.document(result))

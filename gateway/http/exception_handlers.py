@@ -10,7 +10,7 @@ from starlette.responses import Response
 from loragate.adapter_store.errors import StoreError
 from loragate.gateway.errors import ApiError, error_details
 from loragate.gateway.http.envelope import envelope, error_response, error_type, json_response
-from loragate.gateway.schemas.validation import refusal
+from loragate.gateway.schemas.validation import first_error
 
 
 def add_exception_handlers(app: FastAPI) -> None:
@@ -35,7 +35,7 @@ async def _parameters(request: Request, error: Exception) -> Response:
     """Handle invalid path and query parameters; bodies are not validated by the framework."""
     assert isinstance(error, RequestValidationError)
     findings = [{**finding, "loc": finding["loc"][1:]} for finding in error.errors()]
-    return error_response(refusal(findings))
+    return error_response(first_error(findings))
 
 
 async def _framework_error(request: Request, error: Exception) -> Response:

@@ -6,13 +6,13 @@ from typing import Any
 
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.openapi.examples.requests import REQUESTS
-from loragate.gateway.openapi.examples.responses import ANSWERS
+from loragate.gateway.openapi.examples.responses import RESPONSES
 from loragate.gateway.openapi.headers import header_references
-from loragate.gateway.openapi.responses import Answers
+from loragate.gateway.openapi.responses import RouteDescription
 from loragate.gateway.openapi.schemas import reference
 
 
-def request_of(body: JsonBody[Any] | None, declared: Answers) -> dict[str, Any]:
+def request_of(body: JsonBody[Any] | None, declared: RouteDescription) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if declared.form is not None:
         content["multipart/form-data"] = {"schema": dict(declared.form)}
@@ -23,10 +23,10 @@ def request_of(body: JsonBody[Any] | None, declared: Answers) -> dict[str, Any]:
     return {"required": required, "content": content} if content else {}
 
 
-def answer_of(declared: Answers, headers: tuple[str, ...]) -> dict[str, Any]:
+def response_of(declared: RouteDescription, headers: tuple[str, ...]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if declared.json:
-        content["application/json"] = _content(declared.shape)
+        content["application/json"] = _content(declared.response)
     if declared.events is not None:
         content["text/event-stream"] = _stream(declared.events)
     for media, words in declared.media.items():
@@ -34,7 +34,7 @@ def answer_of(declared: Answers, headers: tuple[str, ...]) -> dict[str, Any]:
     return {"description": "Success.", "headers": header_references(*headers, *declared.headers), "content": content}
 
 
-def other_answer(shape: Any) -> dict[str, Any]:
+def other_response(shape: Any) -> dict[str, Any]:
     description = (shape.__doc__ or "").strip()
     return {
         "description": description,
@@ -46,7 +46,7 @@ def other_answer(shape: Any) -> dict[str, Any]:
 def _content(shape: Any) -> Mapping[str, Any]:
     if shape is None:
         return {"schema": {}}
-    return {"schema": reference(shape.__name__), "example": ANSWERS[shape]}
+    return {"schema": reference(shape.__name__), "example": RESPONSES[shape]}
 
 
 def _stream(event: Any) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
 
 from loragate.gateway.objects.common import ErrorEnvelope
-from loragate.gateway.openapi.error_responses import refusal_components
+from loragate.gateway.openapi.error_responses import error_components
 from loragate.gateway.openapi.headers import header_components
 from loragate.gateway.openapi.operation import Operation
-from loragate.gateway.openapi.responses import answers_of
+from loragate.gateway.openapi.responses import description_of
 from loragate.gateway.openapi.schemas import collected
 from loragate.gateway.openapi.security import SECURITY_SCHEMES
 
@@ -61,9 +61,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "components": {
             "schemas": collected(
                 {operation.body.model for operation in operations if operation.body},
-                {ErrorEnvelope}.union(*(operation.answers.shapes for operation in operations)),
+                {ErrorEnvelope}.union(*(operation.described.shapes for operation in operations)),
             ),
-            "responses": refusal_components(),
+            "responses": error_components(),
             "headers": header_components(),
             "securitySchemes": SECURITY_SCHEMES,
         },
@@ -87,6 +87,6 @@ def _operations(app: FastAPI, drawn: dict[str, Any]) -> Iterator[tuple[str, Oper
                     route.status_code or 200,
                     drawn[route.path_format][method],
                     dependant,
-                    answers_of(endpoint),
+                    description_of(endpoint),
                 ),
             )

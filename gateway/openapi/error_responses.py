@@ -9,7 +9,7 @@ from loragate.gateway.openapi.headers import header_references
 
 
 @dataclass(frozen=True)
-class Refusal:
+class ErrorResponse:
     """One status, with an example of its envelope. `headers` names headers in addition to those of every response."""
 
     name: str
@@ -20,81 +20,81 @@ class Refusal:
     headers: tuple[str, ...] = ()
 
 
-REFUSALS: Mapping[int, Refusal] = {
-    400: Refusal(
+ERROR_RESPONSES: Mapping[int, ErrorResponse] = {
+    400: ErrorResponse(
         "InvalidRequest",
         "The request is invalid; `param` names the field at fault.",
         "Invalid 'temperature': Input should be less than or equal to 2.",
         "invalid_value",
         "temperature",
     ),
-    401: Refusal(
+    401: ErrorResponse(
         "Unauthenticated",
         "There is no key, or it is not valid.",
         "This API key is not valid.",
         "invalid_api_key",
         headers=("www-authenticate",),
     ),
-    403: Refusal(
+    403: ErrorResponse(
         "Forbidden",
         "The key is valid but does not permit this.",
         "This key lacks the scope 'adapters:write'.",
         "insufficient_scope",
     ),
-    404: Refusal(
+    404: ErrorResponse(
         "NotFound",
         "The object does not exist, or the key has no access to it.",
         "The model 'haiku' does not exist or you do not have access to it.",
         "model_not_found",
         "model",
     ),
-    408: Refusal(
+    408: ErrorResponse(
         "RequestTimeout",
         "The client stopped sending its body.",
         "No bytes of the body came for 60 seconds.",
         "request_timeout",
     ),
-    409: Refusal(
+    409: ErrorResponse(
         "Conflict",
         "The request conflicts with the current state of the object.",
         "A tenant with this name exists.",
         "name_taken",
         "name",
     ),
-    413: Refusal(
+    413: ErrorResponse(
         "PayloadTooLarge",
         "The body exceeds the route's limit.",
         "The body exceeds this route's limit of 8388608 bytes.",
         "request_too_large",
     ),
-    415: Refusal(
+    415: ErrorResponse(
         "UnsupportedMediaType",
         "The route does not accept bodies of this type or encoding.",
         "Send the body as application/json.",
         "unsupported_media_type",
         "content-type",
     ),
-    429: Refusal(
+    429: ErrorResponse(
         "RateLimited",
         "A limit of the tenant, the key or the adapter is reached, or the caller's own requests fill its queue.",
         "Rate limit reached for this key: limit of 60 requests per minute. Please try again in 1.000s.",
         "rate_limit_exceeded",
         headers=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit"),
     ),
-    500: Refusal(
+    500: ErrorResponse(
         "InternalError",
         "The server failed. Quote the request id when reporting the problem.",
         "The server failed on this request. Quote the request id req_0f9c when asking why.",
         "internal_error",
     ),
-    503: Refusal(
+    503: ErrorResponse(
         "Unavailable",
         "A part that the request needs is unavailable, or the server is shutting down. Send the request again.",
         "The engine is not available at the moment.",
         "engine_unavailable",
         headers=("retry-after", "retry-after-ms"),
     ),
-    507: Refusal(
+    507: ErrorResponse(
         "InsufficientStorage",
         "The server's disk is full.",
         "The disk is full.",
@@ -103,21 +103,21 @@ REFUSALS: Mapping[int, Refusal] = {
 }
 
 
-def refusal_components() -> dict[str, Any]:
+def error_components() -> dict[str, Any]:
     """Return `components.responses`."""
-    return {refusal.name: _response(status, refusal) for status, refusal in REFUSALS.items()}
+    return {error.name: _response(status, error) for status, error in ERROR_RESPONSES.items()}
 
 
 def reference(status: int) -> dict[str, str]:
     """Return a reference to the error response of this status."""
-    return {"$ref": f"#/components/responses/{REFUSALS[status].name}"}
+    return {"$ref": f"#/components/responses/{ERROR_RESPONSES[status].name}"}
 
 
-def _response(status: int, refusal: Refusal) -> dict[str, Any]:
-    example = envelope(refusal.message, error_type(status), refusal.param, refusal.code)
+def _response(status: int, error: ErrorResponse) -> dict[str, Any]:
+    example = envelope(error.message, error_type(status), error.param, error.code)
     schema = {"$ref": "#/components/schemas/ErrorEnvelope"}
     return {
-        "description": refusal.description,
-        "headers": header_references(*refusal.headers),
+        "description": error.description,
+        "headers": header_references(*error.headers),
         "content": {"application/json": {"schema": schema, "example": example}},
     }

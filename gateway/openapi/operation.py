@@ -8,12 +8,12 @@ from fastapi.dependencies.models import Dependant
 
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Requirement
-from loragate.gateway.openapi.content import answer_of, other_answer, request_of
+from loragate.gateway.openapi.content import other_response, request_of, response_of
 from loragate.gateway.openapi.error_responses import reference
-from loragate.gateway.openapi.responses import Answers
+from loragate.gateway.openapi.responses import RouteDescription
 from loragate.gateway.openapi.security import error_statuses_of, need_of, security_of
 
-_BODY_REFUSALS = (400, 408, 413, 415)
+_BODY_ERRORS = (400, 408, 413, 415)
 _CHANGES = frozenset({"post", "put", "patch", "delete"})
 
 
@@ -26,13 +26,13 @@ class Operation:
     status: int
     drawn: dict[str, Any]
     dependant: Dependant
-    answers: Answers
+    described: RouteDescription
 
     @property
     def body(self) -> JsonBody[Any] | None:
         """The dependency that reads its body."""
         bodies = (call for call in _calls(self.dependant) if isinstance(call, JsonBody))
-        return self.answers.body or next(bodies, None)
+        return self.described.body or next(bodies, None)
 
     @property
     def requirement(self) -> Requirement:
@@ -42,7 +42,7 @@ class Operation:
     @property
     def document(self) -> dict[str, Any]:
         """The description, with what FastAPI cannot know."""
-        parameters, request = self._parameters, request_of(self.body, self.answers)
+        parameters, request = self._parameters, request_of(self.body, self.described)
         return {
             "tags": self.drawn["tags"],
             "summary": self.name.replace("_", " ").capitalize(),
@@ -51,7 +51,7 @@ class Operation:
             "security": security_of(self.requirement),
             **({"parameters": parameters} if parameters else {}),
             **({"requestBody": request} if request else {}),
-            "responses": {str(status): answer for status, answer in sorted(self._responses.items())},
+            "responses": {str(status): response for status, response in sorted(self._responses.items())},
         }
 
     @property
@@ -66,21 +66,21 @@ class Operation:
     def _responses(self) -> dict[int, Any]:
         replayed = ("idempotent-replayed",) if self._once else ()
         return {
-            self.status: answer_of(self.answers, replayed),
-            **{status: other_answer(shape) for status, shape in self.answers.also.items()},
-            **{status: reference(status) for status in self._refusals},
+            self.status: response_of(self.described, replayed),
+            **{status: other_response(shape) for status, shape in self.described.also.items()},
+            **{status: reference(status) for status in self._errors},
         }
 
     @property
-    def _refusals(self) -> Iterator[int]:
+    def _errors(self) -> Iterator[int]:
         yield from error_statuses_of(self.requirement)
-        yield from self.answers.refusals
+        yield from self.described.errors
         if self._parameters:
             yield 400
         if any(each["in"] == "path" for each in self._parameters):
             yield 404
-        if self.body is not None or self.answers.form is not None:
-            yield from _BODY_REFUSALS
+        if self.body is not None or self.described.form is not None:
+            yield from _BODY_ERRORS
         if self._once:
             yield 409
         if self.method in _CHANGES and "inference" not in self.drawn["tags"]:

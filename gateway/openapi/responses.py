@@ -1,7 +1,7 @@
 """Declarations of a route's responses, on the route itself.
 
     @router.get("/{name}")
-    @answers(Adapter)
+    @describes(Adapter, errors=(409,))
     async def get_adapter(…) -> Response: ...
 
 Bodies, callers and the errors that come with both are derived from the route's dependencies.
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_ATTRIBUTE = "__answers__"
+_ATTRIBUTE = "__route_description__"
 
 
 @dataclass(frozen=True)
-class Answers:
-    """`shape` is the type of the JSON response, None for any; `refusals` are error statuses specific to this route.
+class RouteDescription:
+    """`response` is the type of the JSON response, None for any; `errors` are error statuses specific to this route.
 
     `media` holds further media types of a success with their descriptions; `events` is the type of a stream's events;
     `form` is the schema of a multipart body, `body` reads a JSON body that may be sent instead; `headers` names headers
     of a success in addition to those of every response.
     """
 
-    shape: Any
-    refusals: tuple[int, ...] = ()
+    response: Any
+    errors: tuple[int, ...] = ()
     media: Mapping[str, str] = field(default_factory=dict)
     events: Any = None
     form: Mapping[str, Any] | None = None
@@ -42,20 +42,20 @@ class Answers:
     @property
     def shapes(self) -> set[Any]:
         """All types that it names."""
-        return {shape for shape in (self.shape, self.events, *self.also.values()) if shape is not None}
+        return {shape for shape in (self.response, self.events, *self.also.values()) if shape is not None}
 
 
-def answers(shape: Any, **more: Any) -> Callable[[F], F]:
-    """Declare the responses of a route; see `Answers`."""
+def describes(response: Any, **more: Any) -> Callable[[F], F]:
+    """Declare the responses of a route; see `RouteDescription`."""
 
     def declare(endpoint: F) -> F:
-        setattr(endpoint, _ATTRIBUTE, Answers(shape, **more))
+        setattr(endpoint, _ATTRIBUTE, RouteDescription(response, **more))
         return endpoint
 
     return declare
 
 
-def answers_of(endpoint: Callable[..., Any]) -> Answers:
+def description_of(endpoint: Callable[..., Any]) -> RouteDescription:
     """Return what the route of `endpoint` has declared."""
-    declared: Answers = getattr(endpoint, _ATTRIBUTE)
+    declared: RouteDescription = getattr(endpoint, _ATTRIBUTE)
     return declared

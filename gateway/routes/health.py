@@ -6,21 +6,21 @@ from loragate.gateway.dependencies.requirements import public
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.health import Health, Readiness
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.readiness import is_ready, optional_parts, readiness
 
 router = APIRouter(tags=["health"], dependencies=[public])
 
 
 @router.get("/healthz")
-@answers(Health)
+@describes(Health)
 async def healthz() -> Response:
     """Report that the process is alive."""
     return json_response({"status": "ok"})
 
 
 @router.get("/readyz")
-@answers(Readiness, also={503: Readiness})
+@describes(Readiness, also={503: Readiness})
 async def readyz(use: Use) -> Response:
     """Return 200 if requests can be served, else 503 with the parts that are not ready. A `degraded` part affects only
     the requests that use it."""

@@ -20,7 +20,7 @@ from loragate.gateway.observability.adapter_families import (
 from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
 from loragate.gateway.observability.finetune_families import finetune_families
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.services import Services
 from loragate.v1 import engine_pb2 as pb
 
@@ -28,11 +28,11 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/metrics")
-@answers(None, json=False, media={CONTENT_TYPE: "Prometheus' text format."})
+@describes(None, json=False, media={CONTENT_TYPE: "Prometheus' text format."})
 async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
     """Return metrics for Prometheus. With the admin key they include metrics by adapter and by tenant, with the
     adapters' names."""
-    stats = await (use.engine_reading.shared() if operator is None else use.engine_reading.detailed())
+    stats = await (use.engine_stats.shared() if operator is None else use.engine_stats.detailed())
     families = [*_own_families(use, all_of_them=operator is not None), *engine_families(stats)]
     families += finetune_families(use.config.data_dir)
     if stats is not None:

@@ -19,7 +19,7 @@ def validated(model: type[M], document: Mapping[str, Any]) -> M:
         raise _invalid(error.field) from None
 
 
-def refusal(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+def first_error(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     """Return the error of the first of pydantic's findings."""
     return _invalid(first_invalid_field(errors))
 

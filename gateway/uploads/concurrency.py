@@ -12,7 +12,7 @@ from loragate.gateway.errors import TooManyRequests
 MAX_UPLOADS = 32  # of one tenant in one process
 
 
-class UploadSlots:
+class UploadLimiter:
     """One per process."""
 
     def __init__(self, max_uploads: int = MAX_UPLOADS) -> None:

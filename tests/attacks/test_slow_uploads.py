@@ -97,12 +97,12 @@ async def patient(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
     async with serving(replace(config, upload_stall_seconds=60), engine, tenants) as running:
         await running.until_ready()
         assert running.services is not None
-        running.services.upload_slots._max_uploads = 2
+        running.services.upload_limiter._max_uploads = 2
         yield running
 
 
 async def test_slow_uploads_of_one_tenant_are_bounded_and_do_not_affect_others(patient: Gateway) -> None:
-    uploads = patient.services.upload_slots if patient.services else None
+    uploads = patient.services.upload_limiter if patient.services else None
     assert uploads is not None
     async with patient.http() as http, patient.http(patient.other_key) as other:
         async with connected(patient) as one, connected(patient) as two:

@@ -98,7 +98,7 @@ def _page(item: Mapping[str, Any], cursor: str = "id") -> dict[str, Any]:
     return {"object": "list", "data": [item], "has_more": False, **ids}
 
 
-ANSWERS: Mapping[Any, Any] = {
+RESPONSES: Mapping[Any, Any] = {
     chat.ChatCompletion: {
         "id": "chatcmpl-5d41402abc4b2a76b9719d911017",
         "object": "chat.completion",

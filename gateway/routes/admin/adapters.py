@@ -13,7 +13,7 @@ from loragate.gateway.engine.link import ENGINE_ID
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.admin import AdminAdapter, AdminAdapterList, admin_adapter_object
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import AdapterPlacement
 from loragate.gateway.services import Services
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/admin/v1/adapters", tags=["admin"])
 
 
 @router.get("")
-@answers(AdminAdapterList)
+@describes(AdminAdapterList)
 async def list_all_adapters(
     caller: Administrator,
     wanted: Wanted,
@@ -40,7 +40,7 @@ async def list_all_adapters(
 
 
 @router.patch("/{adapter_id}")
-@answers(AdminAdapter, refusals=(409,))
+@describes(AdminAdapter, errors=(409,))
 async def place_adapter(
     adapter_id: str,
     operator: Operator,
@@ -48,16 +48,16 @@ async def place_adapter(
     body: Annotated[AdapterPlacement, Depends(JsonBody(AdapterPlacement))],
     use: Use,
 ) -> Response:
-    """Pins the versions that its aliases point at to every engine's device (`pinned`), or fetches them ahead of time to
-    every engine's disk (`prefetched`); null leaves both to their use. 409 where engines have no room for more."""
-    bounds = await _room(use)
+    """Pin the versions that the adapter's aliases point to on every engine's device (`pinned`), or prefetch them to
+    every engine's disk (`prefetched`); null removes the placement. Responds 409 if the engines have no space for it."""
+    bounds = await _bounds(use)
     async with use.store.admin(write=True, by=by) as admin:
         adapter = await admin.desired.place(adapter_id, body.placement, bounds)
     return json_response(admin_adapter_object(adapter, await use.residency.holdings(), ENGINE_ID))
 
 
-async def _room(use: Services) -> PlacementBounds:
-    """One slot is left to everybody else."""
-    stats = await use.engine_reading.shared()
+async def _bounds(use: Services) -> PlacementBounds:
+    """Return the bounds of placements: one slot stays free for adapters that are not pinned."""
+    stats = await use.engine_stats.shared()
     on_disk = stats.adapter_disk.total_bytes or None if stats else None
     return PlacementBounds(max(0, use.link.base.manifest.adapter_slots - 1), on_disk)

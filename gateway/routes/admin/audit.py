@@ -11,7 +11,7 @@ from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.admin import AuditEventList, audit_object
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 
 router = APIRouter(prefix="/admin/v1/audit", tags=["admin"])
 
@@ -24,7 +24,7 @@ Moment = Annotated[
 
 
 @router.get("")
-@answers(AuditEventList)
+@describes(AuditEventList)
 async def list_audit_events(
     caller: Administrator,
     use: Use,

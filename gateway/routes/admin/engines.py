@@ -13,7 +13,7 @@ from loragate.gateway.errors import NotFound, Unavailable
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.common import list_object
 from loragate.gateway.objects.engines import Engine, EngineAdapterList, EngineList, adapter_row_object, engine_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.services import Services
 from loragate.v1 import engine_pb2 as pb
 
@@ -25,14 +25,14 @@ EngineId = Annotated[str, Path()]
 
 
 @router.get("")
-@answers(EngineList)
+@describes(EngineList)
 async def list_engines(operator: Operator, use: Use) -> Response:
     """List engines with what they serve and are doing, including those that are down."""
     return json_response(list_object([await _engine(use)]))
 
 
 @router.get("/{engine_id}")
-@answers(Engine)
+@describes(Engine)
 async def get_engine(engine_id: EngineId, operator: Operator, use: Use) -> Response:
     """Get an engine."""
     _require(engine_id)
@@ -40,7 +40,7 @@ async def get_engine(engine_id: EngineId, operator: Operator, use: Use) -> Respo
 
 
 @router.get("/{engine_id}/adapters")
-@answers(EngineAdapterList)
+@describes(EngineAdapterList)
 async def list_engine_adapters(
     engine_id: EngineId,
     operator: Operator,
@@ -58,7 +58,7 @@ async def list_engine_adapters(
 
 
 @router.get("/{engine_id}/trace")
-@answers(None)
+@describes(None)
 async def trace_engine(
     engine_id: EngineId, operator: Operator, use: Use, steps: Annotated[int, Query(ge=0, le=_MAX_STEPS)] = 0
 ) -> Response:
@@ -73,7 +73,7 @@ async def trace_engine(
 
 
 async def _engine(use: Services) -> Engine:
-    stats = await use.engine_reading.detailed()
+    stats = await use.engine_stats.detailed()
     names = await names_of(use.store, [each.adapter for each in stats.residents] if stats else [])
     tenants = await tenant_names_of(use.store, [each.tenant_id for each in stats.tenants] if stats else [])
     return engine_object(ENGINE_ID, use.link.manifest, stats, names, tenants)

@@ -14,7 +14,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.common import list_object
 from loragate.gateway.objects.fine_tuning import AdminJob, AdminJobList, admin_job_object
 from loragate.gateway.objects.job_events import CheckpointList, EventList
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.routes.resources.fine_tuning import CHECKPOINTS, After, Limit
 from loragate.gateway.services import Services
@@ -23,12 +23,12 @@ router = APIRouter(prefix="/admin/v1/jobs", tags=["admin"])
 
 
 @router.get("")
-@answers(AdminJobList)
+@describes(AdminJobList)
 async def list_all_jobs(
     caller: Administrator,
     use: Use,
     tenant: Annotated[str | None, Query(max_length=64, description="A tenant's id.")] = None,
-    status: Annotated[JobStatus | None, Query(description="Those in this state.")] = None,
+    status: Annotated[JobStatus | None, Query(description="Only jobs with this status.")] = None,
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Response:
@@ -39,15 +39,15 @@ async def list_all_jobs(
 
 
 @router.get("/{fine_tuning_job_id}")
-@answers(AdminJob)
-async def get_any_job(fine_tuning_job_id: str, caller: Administrator, use: Use) -> Response:
+@describes(AdminJob)
+async def get_tenant_job(fine_tuning_job_id: str, caller: Administrator, use: Use) -> Response:
     """Get a job."""
     return json_response(admin_job_object(await _job(use, caller, fine_tuning_job_id)))
 
 
 @router.get("/{fine_tuning_job_id}/events")
-@answers(EventList)
-async def list_any_jobs_events(
+@describes(EventList)
+async def list_tenant_job_events(
     fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
     """List a job's events as its tenant sees them, newest first. They contain no training examples."""
@@ -56,8 +56,8 @@ async def list_any_jobs_events(
 
 
 @router.get("/{fine_tuning_job_id}/checkpoints")
-@answers(CheckpointList)
-async def list_any_jobs_checkpoints(
+@describes(CheckpointList)
+async def list_tenant_job_checkpoints(
     fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = CHECKPOINTS
 ) -> Response:
     """List a job's checkpoints as its tenant sees them, newest first."""
@@ -66,22 +66,22 @@ async def list_any_jobs_checkpoints(
 
 
 @router.post("/{fine_tuning_job_id}/cancel")
-@answers(AdminJob, refusals=(409,))
-async def cancel_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+@describes(AdminJob, errors=(409,))
+async def cancel_tenant_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
     """Cancel a job, as its tenant can. Responds 409 once it has ended."""
     return await _order(use, caller, by, fine_tuning_job_id, "cancel")
 
 
 @router.post("/{fine_tuning_job_id}/pause")
-@answers(AdminJob, refusals=(409,))
-async def pause_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+@describes(AdminJob, errors=(409,))
+async def pause_tenant_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
     """Pause a job, as its tenant can; the tenant may resume it. Responds 409 once it has ended."""
     return await _order(use, caller, by, fine_tuning_job_id, "pause")
 
 
 @router.post("/{fine_tuning_job_id}/resume")
-@answers(AdminJob, refusals=(409,))
-async def resume_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+@describes(AdminJob, errors=(409,))
+async def resume_tenant_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
     """Resume a paused job, as its tenant can. Responds 409 if it is not paused."""
     return await _order(use, caller, by, fine_tuning_job_id, "resume")
 

@@ -10,7 +10,7 @@ from loragate.gateway.dependencies.requirements import Administrator, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.admin import ApiKey, DeletedObject, NewApiKey, deleted_object, key_object, new_key_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.resources.admin import KeyRotate
 from loragate.gateway.schemas.resources.limits import LimitsPatch
 
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/admin/v1/keys", tags=["admin"])
 
 
 @router.get("/{key_id}")
-@answers(ApiKey)
+@describes(ApiKey)
 async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
     """Get a key, without its secret."""
     async with use.store.admin(within=caller.tenant_id) as admin:
@@ -27,7 +27,7 @@ async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
 
 
 @router.patch("/{key_id}")
-@answers(ApiKey)
+@describes(ApiKey)
 async def limit_key(
     key_id: str,
     caller: Administrator,
@@ -42,7 +42,7 @@ async def limit_key(
 
 
 @router.delete("/{key_id}")
-@answers(DeletedObject)
+@describes(DeletedObject)
 async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Response:
     """Revoke a key. It stops working at once, or within seconds on processes that cannot be notified."""
     async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
@@ -51,7 +51,7 @@ async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Re
 
 
 @router.post("/{key_id}/rotate", status_code=201)
-@answers(NewApiKey)
+@describes(NewApiKey)
 async def rotate_key(
     key_id: str,
     caller: Administrator,

@@ -23,7 +23,7 @@ from loragate.gateway.objects.admin import (
     tenant_object,
 )
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.resources.admin import KeyCreate, TenantCreate, TenantPatch
 
 router = APIRouter(prefix="/admin/v1/tenants", tags=["admin"])
@@ -32,7 +32,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 
 
 @router.post("", status_code=201)
-@answers(Tenant)
+@describes(Tenant)
 async def create_tenant(
     operator: Operator,
     by: By,
@@ -51,7 +51,7 @@ async def create_tenant(
 
 
 @router.get("")
-@answers(TenantList)
+@describes(TenantList)
 async def list_tenants(
     operator: Operator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
@@ -62,7 +62,7 @@ async def list_tenants(
 
 
 @router.get("/{tenant_id}")
-@answers(Tenant)
+@describes(Tenant)
 async def get_tenant(tenant_id: str, caller: Administrator, use: Use) -> Response:
     """Get a tenant."""
     async with use.store.admin(within=caller.tenant_id) as admin:
@@ -71,7 +71,7 @@ async def get_tenant(tenant_id: str, caller: Administrator, use: Use) -> Respons
 
 
 @router.patch("/{tenant_id}")
-@answers(Tenant, refusals=(409,))
+@describes(Tenant, errors=(409,))
 async def update_tenant(
     tenant_id: str,
     operator: Operator,
@@ -87,7 +87,7 @@ async def update_tenant(
 
 
 @router.delete("/{tenant_id}")
-@answers(DeletedObject)
+@describes(DeletedObject)
 async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) -> Response:
     """Delete a tenant with its adapters and keys."""
     async with use.store.admin(write=True, by=by) as admin:
@@ -96,7 +96,7 @@ async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) ->
 
 
 @router.post("/{tenant_id}/keys", status_code=201)
-@answers(NewApiKey)
+@describes(NewApiKey)
 async def create_key(
     tenant_id: str,
     caller: Administrator,
@@ -121,7 +121,7 @@ async def create_key(
 
 
 @router.get("/{tenant_id}/keys")
-@answers(ApiKeyList)
+@describes(ApiKeyList)
 async def list_keys(
     tenant_id: str, caller: Administrator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:

@@ -18,14 +18,14 @@ from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.objects.chat import ChatCompletion, ChatCompletionChunk, chat_chunks, chat_completion
 from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.openapi.headers import GENERATED
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.chat import ChatRequest
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
 
 
 @router.post("/v1/chat/completions")
-@answers(ChatCompletion, events=ChatCompletionChunk, refusals=(404, 429), headers=GENERATED)
+@describes(ChatCompletion, events=ChatCompletionChunk, errors=(404, 429), headers=GENERATED)
 async def create_chat_completion(
     caller: Inference,
     body: Annotated[ChatRequest, Depends(JsonBody(ChatRequest))],

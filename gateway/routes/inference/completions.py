@@ -18,14 +18,14 @@ from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.objects.completions import Echoes, TextCompletion, echoes_of, text_chunks, text_completion
 from loragate.gateway.openapi.headers import GENERATED
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
 
 
 @router.post("/v1/completions")
-@answers(TextCompletion, events=TextCompletion, refusals=(404, 429), headers=GENERATED)
+@describes(TextCompletion, events=TextCompletion, errors=(404, 429), headers=GENERATED)
 async def create_completion(
     caller: Inference,
     body: Annotated[CompletionRequest, Depends(JsonBody(CompletionRequest))],

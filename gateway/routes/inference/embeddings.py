@@ -15,14 +15,14 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.objects.embeddings import EmbeddingList, embedding_list
 from loragate.gateway.openapi.headers import GENERATED
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
 
 
 @router.post("/v1/embeddings")
-@answers(EmbeddingList, refusals=(404, 429), headers=GENERATED)
+@describes(EmbeddingList, errors=(404, 429), headers=GENERATED)
 async def create_embeddings(
     caller: Inference,
     body: Annotated[EmbeddingRequest, Depends(JsonBody(EmbeddingRequest))],

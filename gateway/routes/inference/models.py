@@ -17,7 +17,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.common import unix_seconds
 from loragate.gateway.objects.models import DeletedModel, Model, ModelList, deleted_model, model_object
 from loragate.gateway.openapi.headers import ADAPTER
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.services import Services
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -26,7 +26,7 @@ _SERVER, _TENANT = "loragate", "tenant"  # owners of the base model, and of uplo
 
 
 @router.get("")
-@answers(ModelList)
+@describes(ModelList)
 async def list_models(caller: Inference, use: Use) -> Response:
     """List the base model and the caller's adapters under the names that requests use. The results of fine-tuning jobs
     are listed under the names that the jobs gave them, too."""
@@ -47,7 +47,7 @@ async def list_models(caller: Inference, use: Use) -> Response:
 
 
 @router.get("/{model:path}")
-@answers(Model, headers=ADAPTER)
+@describes(Model, headers=ADAPTER)
 async def get_model(model: str, caller: Inference, use: Use) -> Response:
     """Get a model by any name that a request may use as `model`."""
     base = use.link.base
@@ -62,7 +62,7 @@ async def get_model(model: str, caller: Inference, use: Use) -> Response:
 
 
 @router.delete("/{model:path}")
-@answers(DeletedModel)
+@describes(DeletedModel)
 async def delete_model(model: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """Delete the result of a fine-tuning job by its `ft:…` name: its adapter, with all versions and checkpoints. To
     delete other adapters, use `DELETE /v1/adapters/{name}`."""

@@ -19,7 +19,7 @@ from loragate.gateway.objects.response_events import ResponseEvents, whole_respo
 from loragate.gateway.objects.response_output import ResponseEvent
 from loragate.gateway.objects.responses import ResponseHead, ResponseObject
 from loragate.gateway.openapi.headers import GENERATED
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 
@@ -27,7 +27,7 @@ router = APIRouter(tags=["inference"], route_class=PlainRoute)
 
 
 @router.post("/v1/responses")
-@answers(ResponseObject, events=ResponseEvent, refusals=(404, 429), headers=GENERATED)
+@describes(ResponseObject, events=ResponseEvent, errors=(404, 429), headers=GENERATED)
 async def create_response(
     caller: Inference,
     body: Annotated[ResponseRequest, Depends(JsonBody(ResponseRequest))],

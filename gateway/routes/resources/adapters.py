@@ -18,7 +18,7 @@ from loragate.gateway.errors import Unavailable
 from loragate.gateway.http.bodies import announced_size
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.adapters import Adapter, AdapterList, AdapterVersion, AdapterVersionList, DeletedAdapter
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations import releases
 from loragate.gateway.operations.adapters_from_files import from_files
@@ -38,19 +38,19 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 
 
 @router.post("", status_code=201)
-@answers(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, refusals=(404, 429))
+@describes(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, errors=(404, 429))
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Create the next version of an adapter. Send a multipart form with `name`, optional `alias`, `tags` and
     `description`, and the two files that PEFT saves; or JSON that names files uploaded before. The version is ready
     once the engine has tried it; while there is no engine it is `verifying`."""
     use.link.require_base()  # nothing can be checked before an engine has described its base model
-    with use.upload_slots.acquire(caller.tenant_id):
+    with use.upload_limiter.acquire(caller.tenant_id):
         async with await _upload(caller, request, use) as upload:
             return (await actions.publish(use, caller, by, upload, once)).response()
 
 
 @router.get("")
-@answers(AdapterList)
+@describes(AdapterList)
 async def list_adapters(
     caller: AdapterReader, wanted: Wanted, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
@@ -61,14 +61,14 @@ async def list_adapters(
 @router.get(
     "/ft:{model:path}", include_in_schema=False
 )  # like the next route, but a base model's id may contain slashes
-@answers(Adapter)
+@describes(Adapter)
 async def get_tuned_adapter(model: str, caller: AdapterReader, use: Use) -> Response:
     """Get the adapter of a fine-tuning job's result."""
     return json_response(await actions.get(use, caller, f"ft:{model}"))
 
 
 @router.get("/{name}")
-@answers(Adapter)
+@describes(Adapter)
 async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
     """Get an adapter with its aliases. The name may also be the `ft:…` name of a fine-tuning job's result; other routes
     take only the adapter's own name."""
@@ -76,7 +76,7 @@ async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
 
 
 @router.patch("/{name}")
-@answers(Adapter)
+@describes(Adapter)
 async def update_adapter(
     name: str,
     caller: AdapterWriter,
@@ -91,14 +91,14 @@ async def update_adapter(
 
 
 @router.delete("/{name}")
-@answers(DeletedAdapter)
+@describes(DeletedAdapter)
 async def delete_adapter(name: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """Delete an adapter with its versions and aliases. Running requests finish on their version."""
     return json_response(await actions.delete(use, caller, by, name))
 
 
 @router.get("/{name}/versions")
-@answers(AdapterVersionList)
+@describes(AdapterVersionList)
 async def list_versions(
     name: str,
     caller: AdapterReader,
@@ -113,14 +113,14 @@ async def list_versions(
 
 
 @router.get("/{name}/versions/{version}")
-@answers(AdapterVersion)
+@describes(AdapterVersion)
 async def get_version(name: str, version: Version, caller: AdapterReader, use: Use) -> Response:
     """Get a version."""
     return json_response(await actions.get_version(use, caller, name, version))
 
 
 @router.patch("/{name}/versions/{version}")
-@answers(AdapterVersion, refusals=(409,))
+@describes(AdapterVersion, errors=(409,))
 async def change_version(
     name: str,
     version: Version,
@@ -134,14 +134,14 @@ async def change_version(
 
 
 @router.delete("/{name}/versions/{version}")
-@answers(DeletedAdapter, refusals=(409,))
+@describes(DeletedAdapter, errors=(409,))
 async def delete_version(name: str, version: Version, caller: AdapterWriter, by: By, use: Use) -> Response:
     """Delete a version. Responds 409 while an alias points to it."""
     return json_response(await actions.delete_version(use, caller, by, name, version))
 
 
 @router.get("/{name}/versions/{version}/files/{file}")
-@answers(None, media={"application/octet-stream": "The tensors."})
+@describes(None, media={"application/octet-stream": "The tensors."})
 async def download_file(name: str, version: Version, file: FileName, caller: AdapterReader, use: Use) -> Response:
     """Download one of the two files, byte for byte as it was uploaded."""
     async with use.store.tenant(caller.tenant_id) as scope:

@@ -12,7 +12,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.adapters import Alias, AliasList, DeletedAlias, alias_object
 from loragate.gateway.objects.alias_metrics import AliasMetrics
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations.alias_metrics import alias_metrics
 from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MAX_HOURS, AliasPut
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/adapters/{name}/aliases", tags=["adapters"])
 
 
 @router.get("")
-@answers(AliasList)
+@describes(AliasList)
 async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
     """List all aliases of an adapter, by name."""
     async with use.store.tenant(caller.tenant_id) as scope:
@@ -30,7 +30,7 @@ async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
 
 
 @router.get("/{alias}")
-@answers(Alias)
+@describes(Alias)
 async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> Response:
     """Get an alias and the versions that it points to."""
     async with use.store.tenant(caller.tenant_id) as scope:
@@ -41,7 +41,7 @@ async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> R
 
 
 @router.get("/{alias}/metrics")
-@answers(AliasMetrics)
+@describes(AliasMetrics)
 async def get_alias_metrics(
     name: str,
     alias: str,
@@ -55,7 +55,7 @@ async def get_alias_metrics(
 
 
 @router.put("/{alias}")
-@answers(Alias, refusals=(409,))
+@describes(Alias, errors=(409,))
 async def put_alias(
     name: str,
     alias: str,
@@ -69,7 +69,7 @@ async def put_alias(
 
 
 @router.delete("/{alias}")
-@answers(DeletedAlias, refusals=(409,))
+@describes(DeletedAlias, errors=(409,))
 async def delete_alias(name: str, alias: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """Delete an alias but not its versions. Responds 409 for the alias `default`, to which the adapter's name without
     an alias refers."""

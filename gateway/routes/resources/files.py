@@ -15,7 +15,7 @@ from loragate.gateway.http.bodies import announced_size
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.prefetch_first import prefetch_first
 from loragate.gateway.objects.files import DeletedFile, File, FileList
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import files as actions
 from loragate.gateway.schemas.resources.uploads import FILE_FORM, LINES_FORM
 from loragate.gateway.uploads.multipart import Form, FormShape
@@ -31,7 +31,7 @@ _PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
 
 
 @router.post("")
-@answers(File, form=FILE_FORM, refusals=(429,))
+@describes(File, form=FILE_FORM, errors=(429,))
 async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Upload a file. Send a multipart form with `file`, `purpose` (`fine-tune` or `adapter`) and optionally
     `expires_after`. Upload larger files in parts, at `/v1/uploads`. With `open`, lines can be appended to the file
@@ -40,14 +40,14 @@ async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOn
     await actions.check_room(use, caller, max(0, announced - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
-    with use.upload_slots.acquire(caller.tenant_id):
+    with use.upload_limiter.acquire(caller.tenant_id):
         async with receive_form(request, form, announced, most, use.config) as content:
             form.require("file", "purpose")
             return (await actions.create(use, caller, by, _facts(form), content, once)).response()
 
 
 @router.get("")
-@answers(FileList)
+@describes(FileList)
 async def list_files(
     caller: FileKeeper,
     use: Use,
@@ -62,14 +62,14 @@ async def list_files(
 
 
 @router.get("/{file_id}")
-@answers(File)
+@describes(File)
 async def get_file(file_id: str, caller: FileKeeper, use: Use) -> Response:
     """Get a file's metadata."""
     return json_response(await actions.get(use, caller, file_id))
 
 
 @router.get("/{file_id}/content")
-@answers(None, json=False, media={"application/octet-stream": "The file, byte for byte."})
+@describes(None, json=False, media={"application/octet-stream": "The file, byte for byte."})
 async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Response:
     """Download a file."""
     file, chunks = await actions.content(use, caller, file_id)
@@ -78,7 +78,7 @@ async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Respon
 
 
 @router.post("/{file_id}/append")
-@answers(File, form=LINES_FORM, refusals=(409, 429))
+@describes(File, form=LINES_FORM, errors=(409, 429))
 async def append_to_file(
     file_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
 ) -> Response:
@@ -86,13 +86,13 @@ async def append_to_file(
     lines. Either all lines are appended or, if one is invalid, none; they must have the format of the file's first
     line. The file closes by itself an hour after the last append."""
     await actions.get(use, caller, file_id)
-    with use.upload_slots.acquire(caller.tenant_id):
+    with use.upload_limiter.acquire(caller.tenant_id):
         async with receive_data(request, MAX_APPEND_BYTES, use.config) as content:
             return (await actions.append(use, caller, by, file_id, content, once)).response()
 
 
 @router.post("/{file_id}/close")
-@answers(File)
+@describes(File)
 async def close_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
     """Close an open file, so that nothing can be appended to it. A job that trains on it ends with its last line.
     Closing a closed file has no effect."""
@@ -100,7 +100,7 @@ async def close_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Resp
 
 
 @router.delete("/{file_id}")
-@answers(DeletedFile)
+@describes(DeletedFile)
 async def delete_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
     """Delete a file. Reads in progress complete normally."""
     return json_response(await actions.delete(use, caller, by, file_id))

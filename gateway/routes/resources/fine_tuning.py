@@ -12,7 +12,7 @@ from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.fine_tuning import FineTuningJob, JobList
 from loragate.gateway.objects.job_events import CheckpointList, EventList
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.operations.job_creation import create_job
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
@@ -26,7 +26,7 @@ CHECKPOINTS = 10  # as with OpenAI
 
 
 @router.post("")
-@answers(FineTuningJob, refusals=(404,))
+@describes(FineTuningJob, errors=(404,))
 async def create_fine_tuning_job(
     caller: FineTuner,
     by: By,
@@ -40,7 +40,7 @@ async def create_fine_tuning_job(
 
 
 @router.get("", openapi_extra={"parameters": [METADATA_PARAMETER]})
-@answers(JobList)
+@describes(JobList)
 async def list_fine_tuning_jobs(
     caller: FineTuner, wanted: Wanted, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
@@ -49,14 +49,14 @@ async def list_fine_tuning_jobs(
 
 
 @router.get("/{fine_tuning_job_id}")
-@answers(FineTuningJob)
+@describes(FineTuningJob)
 async def get_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, use: Use) -> Response:
     """Get a job."""
     return json_response(await actions.get(use, caller, fine_tuning_job_id))
 
 
 @router.post("/{fine_tuning_job_id}/cancel")
-@answers(FineTuningJob, refusals=(409,))
+@describes(FineTuningJob, errors=(409,))
 async def cancel_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
     """Cancel a job for good. The status of a running job changes once its worker has been notified. Responds 409 once
     the job has ended."""
@@ -64,21 +64,21 @@ async def cancel_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by:
 
 
 @router.post("/{fine_tuning_job_id}/pause")
-@answers(FineTuningJob, refusals=(409,))
+@describes(FineTuningJob, errors=(409,))
 async def pause_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
     """Pause a job until it is resumed. A job in training writes a checkpoint first. Responds 409 once it has ended."""
     return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "pause"))
 
 
 @router.post("/{fine_tuning_job_id}/resume")
-@answers(FineTuningJob, refusals=(409,))
+@describes(FineTuningJob, errors=(409,))
 async def resume_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
     """Resume a paused job: it is queued again and continues where it stopped. Responds 409 if it is not paused."""
     return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "resume"))
 
 
 @router.get("/{fine_tuning_job_id}/events")
-@answers(EventList)
+@describes(EventList)
 async def list_fine_tuning_events(
     fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
@@ -87,7 +87,7 @@ async def list_fine_tuning_events(
 
 
 @router.get("/{fine_tuning_job_id}/checkpoints")
-@answers(CheckpointList)
+@describes(CheckpointList)
 async def list_fine_tuning_checkpoints(
     fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = CHECKPOINTS
 ) -> Response:

@@ -11,7 +11,7 @@ from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWri
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.imports import AdapterImport, AdapterImportList
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import imports as actions
 from loragate.gateway.schemas.resources.imports import ImportCreate
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/imports", tags=["adapters"])
 
 
 @router.post("", status_code=201)
-@answers(AdapterImport, refusals=(409,))
+@describes(AdapterImport, errors=(409,))
 async def create_import(
     caller: AdapterWriter,
     by: By,
@@ -33,7 +33,7 @@ async def create_import(
 
 
 @router.get("")
-@answers(AdapterImportList)
+@describes(AdapterImportList)
 async def list_imports(
     caller: AdapterReader,
     use: Use,
@@ -45,14 +45,14 @@ async def list_imports(
 
 
 @router.get("/{import_id}")
-@answers(AdapterImport)
+@describes(AdapterImport)
 async def get_import(import_id: str, caller: AdapterReader, use: Use) -> Response:
     """Get an import, with its progress or its result."""
     return json_response(await actions.get(use, caller, import_id))
 
 
 @router.delete("/{import_id}")
-@answers(AdapterImport, refusals=(409,))
+@describes(AdapterImport, errors=(409,))
 async def cancel_import(import_id: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """Cancel an import that is queued or being fetched, and discard what it has fetched. Responds 409 once it is being
     checked or has ended."""

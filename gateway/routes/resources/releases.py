@@ -9,7 +9,7 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterWriter, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.objects.adapters import Adapter, AdapterVersion, Alias
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import releases as actions
 from loragate.gateway.schemas.resources.adapters import Promotion, Rollback
 
@@ -19,7 +19,7 @@ Version = Annotated[int, Path(ge=1, lt=1 << 31)]
 
 
 @router.post("/promote")
-@answers(Alias, refusals=(404, 409))
+@describes(Alias, errors=(404, 409))
 async def promote(
     name: str,
     caller: AdapterWriter,
@@ -33,7 +33,7 @@ async def promote(
 
 
 @router.post("/rollback")
-@answers(Alias, refusals=(404, 409))
+@describes(Alias, errors=(404, 409))
 async def rollback(
     name: str,
     caller: AdapterWriter,
@@ -47,7 +47,7 @@ async def rollback(
 
 
 @router.post("/restore")
-@answers(Adapter, refusals=(404, 409))
+@describes(Adapter, errors=(404, 409))
 async def restore(name: str, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use) -> Response:
     """Restore the adapter of this name that was deleted last, with its aliases and the versions that were deleted with
     it. Responds 409 if the name is taken, or if it was deleted too long ago."""
@@ -55,7 +55,7 @@ async def restore(name: str, caller: AdapterWriter, by: By, once: OnlyOnce, use:
 
 
 @router.post("/versions/{version}/restore")
-@answers(AdapterVersion, refusals=(404, 409))
+@describes(AdapterVersion, errors=(404, 409))
 async def restore_version(
     name: str, version: Version, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use
 ) -> Response:

@@ -11,7 +11,7 @@ from loragate.gateway.dependencies.requirements import By, FileKeeper
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.files import Upload, UploadPart, UploadPartList
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import files as actions
 from loragate.gateway.schemas.resources.uploads import PART_FORM, UploadComplete, UploadCreate
 from loragate.gateway.uploads.spool import receive_data
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/uploads", tags=["files"])
 
 
 @router.post("")
-@answers(Upload, refusals=(409,))
+@describes(Upload, errors=(409,))
 async def create_upload(
     caller: FileKeeper,
     by: By,
@@ -34,34 +34,34 @@ async def create_upload(
 
 
 @router.get("/{upload_id}")
-@answers(Upload)
+@describes(Upload)
 async def get_upload(upload_id: str, caller: FileKeeper, use: Use) -> Response:
     """Get an upload."""
     return json_response(await actions.get_upload(use, caller, upload_id))
 
 
 @router.post("/{upload_id}/parts")
-@answers(UploadPart, form=PART_FORM, refusals=(429,))
+@describes(UploadPart, form=PART_FORM, errors=(429,))
 async def add_upload_part(
     upload_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
 ) -> Response:
     """Add a part. Send a multipart form with `data`, at most 64 MiB. Parts may be sent in any order and in parallel; if
     in doubt whether a part was received, send it again, and name the right ones in `complete`."""
     await actions.check_part(use, caller, upload_id)
-    with use.upload_slots.acquire(caller.tenant_id):
+    with use.upload_limiter.acquire(caller.tenant_id):
         async with receive_data(request, MAX_PART_BYTES, use.config) as content:
             return (await actions.add_part(use, caller, by, upload_id, content, once)).response()
 
 
 @router.get("/{upload_id}/parts")
-@answers(UploadPartList)
+@describes(UploadPartList)
 async def list_upload_parts(upload_id: str, caller: FileKeeper, use: Use) -> Response:
     """List the parts received so far, to resume an interrupted upload."""
     return json_response(await actions.list_parts(use, caller, upload_id))
 
 
 @router.post("/{upload_id}/complete")
-@answers(Upload, refusals=(409,))
+@describes(Upload, errors=(409,))
 async def complete_upload(
     upload_id: str,
     caller: FileKeeper,
@@ -74,7 +74,7 @@ async def complete_upload(
 
 
 @router.post("/{upload_id}/cancel")
-@answers(Upload, refusals=(409,))
+@describes(Upload, errors=(409,))
 async def cancel_upload(upload_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
     """Cancel an upload: its parts are deleted, and no more are accepted."""
     return json_response(await actions.cancel_upload(use, caller, by, upload_id))

@@ -17,7 +17,7 @@ from loragate.gateway.dependencies.requirements import Operator, UsageReader
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.usage import Service, UsageList, service_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations.usage_report import Report
 from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MAX_HOURS
 from loragate.gateway.schemas.resources.usage import Id, UsageParams, usage_params
@@ -33,8 +33,8 @@ Params = Annotated[UsageParams, Depends(usage_params)]
 
 
 @router.get("/v1/usage", tags=["usage"])
-@answers(UsageList, media=_CSV)
-async def tenants_usage(caller: UsageReader, request: Request, use: Use, params: Params) -> Response:
+@describes(UsageList, media=_CSV)
+async def get_usage(caller: UsageReader, request: Request, use: Use, params: Params) -> Response:
     """Get the usage of the caller's tenant, newest first, grouped by day unless `group_by` says otherwise. The period
     is widened to whole hours or days, UTC."""
     query = params.query(default=(Grouping.DAY,), allowed=_OF_A_TENANT)
@@ -48,8 +48,8 @@ async def tenants_usage(caller: UsageReader, request: Request, use: Use, params:
 
 
 @router.get("/v1/usage/service", tags=["usage"])
-@answers(Service)
-async def tenants_service(
+@describes(Service)
+async def get_service_quality(
     caller: UsageReader, use: Use, hours: Annotated[int, Query(ge=1, le=MAX_HOURS)] = DEFAULT_HOURS
 ) -> Response:
     """Get how the requests of the caller's tenant were served during the last hours, including the current one: how
@@ -63,17 +63,17 @@ async def tenants_service(
 
 
 @router.get("/admin/v1/usage", tags=["admin"])
-@answers(UsageList, media=_CSV)
-async def everybodys_usage(
+@describes(UsageList, media=_CSV)
+async def list_all_usage(
     operator: Operator, request: Request, use: Use, params: Params, tenant_id: Id = None
 ) -> Response:
     """Get the usage of all tenants or of one, grouped by day and tenant unless `group_by` says otherwise."""
     query = params.query(default=(Grouping.DAY, Grouping.TENANT), allowed=_ALL, tenant_id=tenant_id)
-    return await _answer(Report(query, lambda: _everybodys(use.store), _currency(use)), params, request)
+    return await _answer(Report(query, lambda: _usage_of_all_tenants(use.store), _currency(use)), params, request)
 
 
 @asynccontextmanager
-async def _everybodys(store: Store) -> AsyncIterator[UsageRepository]:
+async def _usage_of_all_tenants(store: Store) -> AsyncIterator[UsageRepository]:
     async with store.admin() as admin:
         yield admin.usage
 

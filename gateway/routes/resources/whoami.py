@@ -5,13 +5,13 @@ from fastapi import APIRouter, Response
 from loragate.gateway.dependencies.requirements import KeyHolder
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.admin import Caller, caller_object
-from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.responses import describes
 
 router = APIRouter(tags=["keys"])
 
 
 @router.get("/v1/whoami")
-@answers(Caller)
+@describes(Caller)
 async def whoami(caller: KeyHolder) -> Response:
     """Get the tenant and the scopes of the key that is used."""
     return json_response(caller_object(caller))

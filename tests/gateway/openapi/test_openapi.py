@@ -161,7 +161,7 @@ async def test_every_example_is_answered_as_described(
             "create_embeddings",
             "list_models",
             "list_adapters",
-            "tenants_service",
+            "get_service_quality",
             "whoami",
         ):
             await tour(name, gateway.key)
@@ -186,8 +186,8 @@ async def test_every_example_is_answered_as_described(
         await tour("get_import", gateway.key, import_id=begun["id"])
         await tour("list_imports", gateway.key)
         for format in ("json", "csv"):
-            await tour("tenants_usage", gateway.key, params={"format": format, "group_by": "hour,key,endpoint,model"})
-            await tour("everybodys_usage", ADMIN_KEY, params={"format": format, "group_by": "day,tenant,adapter"})
+            await tour("get_usage", gateway.key, params={"format": format, "group_by": "hour,key,endpoint,model"})
+            await tour("list_all_usage", ADMIN_KEY, params={"format": format, "group_by": "day,tenant,adapter"})
         (tenant, _) = await tour("create_tenant", ADMIN_KEY)
         for name in ("get_tenant", "list_keys"):
             await tour(name, ADMIN_KEY, tenant_id=tenant["id"])
@@ -250,11 +250,11 @@ async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes])
     await tour("pause_fine_tuning_job", gateway.key, **named)
     await worker.say("pause", job.id)
     await tour("resume_fine_tuning_job", gateway.key, **named)
-    for name in ("pause_any_job", "resume_any_job"):
+    for name in ("pause_tenant_job", "resume_tenant_job"):
         await tour(name, ADMIN_KEY, **named)
     await tour("cancel_fine_tuning_job", gateway.key, **named)
     await tour("list_fine_tuning_jobs", gateway.key, params={"metadata[team]": "a"})
-    for name in ("get_any_job", "list_any_jobs_events", "list_any_jobs_checkpoints", "cancel_any_job"):
+    for name in ("get_tenant_job", "list_tenant_job_events", "list_tenant_job_checkpoints", "cancel_tenant_job"):
         await tour(name, ADMIN_KEY, **named)
     await tour("list_all_jobs", ADMIN_KEY, params={"status": "cancelled"})
     await worker.validate()
