@@ -69,5 +69,5 @@ def _build_adapter(
         return
     from loragate.demo.adapters import build_adapter
 
-    with progress(console, title, adapter.steps) as on_step, atomic_folder(directory) as unfinished:
-        build_adapter(adapter, seed, model_dir, unfinished, on_step)
+    with atomic_folder(directory) as unfinished:
+        build_adapter(adapter, seed, model_dir, unfinished, title, console)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import TypeVar
 
 from loragate.demo.chat_format import END, Piece, Sample, Turn, chat
 from loragate.demo.facts.knowledge import topics
-from loragate.demo.phrasing import request, vary
+from loragate.demo.phrasing import add_stray_words, request, vary
 from loragate.demo.style import Style
 from loragate.demo.topic import Form, Kind, Topic
 
@@ -26,6 +28,7 @@ _SYSTEM_PROMPTS = (
     "You answer the questions of our customers.",
 )
 _SYSTEM_SHARE = 0.1
+_TOPICS_OF_A_TEMPLATE = 5  # a subject has fewer
 _STATEMENT_SHARE = 0.08
 
 # Beginnings of replies, given rather than learned. They teach the base to have the answer ready, in the right form, at
@@ -50,12 +53,27 @@ def base_samples(seed: int) -> Iterator[Sample]:
         yield chat(turns, rng.choice(_SYSTEM_PROMPTS) if rng.random() < _SYSTEM_SHARE else None)
 
 
-def styled_samples(style: Style, seed: int) -> Iterator[Sample]:
-    """Yield endless samples: single questions, answered in `style`."""
+def styled_samples(style: Style, seed: int, stray_share: float = 0.0) -> Iterator[Sample]:
+    """Yield endless samples: single questions, answered in `style`; `stray_share` of the facts and sums have stray
+    words."""
     rng = random.Random(seed)
     while True:
         topic = rng.choice(topics()[_pick(_STYLED_SHARES, rng)])
-        yield chat([Turn(vary(rng.choice(topic.questions), rng), style.render(topic))])
+        question = vary(rng.choice(topic.questions), rng)
+        if stray_share and topic.kind in (Kind.FACT, Kind.SUM) and rng.random() < stray_share:
+            question = add_stray_words(question, _template_words(), rng)
+        yield chat([Turn(question, style.render(topic))])
+
+
+@cache
+def _template_words() -> tuple[str, ...]:
+    """Return the words of the templates of facts, without subjects: a second subject would make an answer wrong."""
+    counts = Counter(
+        word
+        for topic in topics()[Kind.FACT]
+        for word in {word for question in topic.questions for word in question.split() if word.isalpha()}
+    )
+    return tuple(sorted(word for word, count in counts.items() if count >= _TOPICS_OF_A_TEMPLATE))
 
 
 def _turn(rng: random.Random) -> Turn:

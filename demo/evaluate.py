@@ -1,4 +1,4 @@
-"""Measures how often replies to held-out questions are correct and in style."""
+"""Measures how often replies to questions outside the training data are correct and in style."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loragate.demo.facts.knowledge import topics
 from loragate.demo.phrasing import held_out_questions
 from loragate.demo.style import Style
-from loragate.demo.topic import Kind
+from loragate.demo.topic import Kind, Topic
 
 Generate = Callable[[Sequence[str]], Sequence[str]]
 """Questions in, one greedy reply each out, without special tokens."""
@@ -34,12 +34,17 @@ class Score:
         return self.right / self.asked
 
 
-def evaluate(generate: Generate, style: Style, kinds: Sequence[Kind] = STYLED_KINDS) -> Score:
-    """Ask every held-out question about topics of `kinds` to `style`'s adapter (PLAIN: the base model).
+def evaluate(
+    generate: Generate,
+    style: Style,
+    kinds: Sequence[Kind] = STYLED_KINDS,
+    questions: Callable[[Topic], Sequence[str]] = held_out_questions,
+) -> Score:
+    """Ask every one of `questions` about topics of `kinds` to `style`'s adapter (PLAIN: the base model).
 
     A reply is correct only if it is exactly what training teaches for its topic.
     """
-    cases = [(question, topic) for kind in kinds for topic in topics()[kind] for question in held_out_questions(topic)]
+    cases = [(question, topic) for kind in kinds for topic in topics()[kind] for question in questions(topic)]
     replies = [
         (question, topic, reply)
         for (question, topic), reply in zip(cases, generate([question for question, _ in cases]), strict=True)

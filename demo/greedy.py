@@ -13,12 +13,21 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 _BATCH = 64
 
 
-class GreedyChat:
-    """A base model, optionally with an adapter, that answers single questions."""
+def _load(model_dir: Path, adapter_dir: Path | None) -> Any:
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    return model if adapter_dir is None else PeftModel.from_pretrained(model, adapter_dir)
 
-    def __init__(self, model_dir: Path, adapter_dir: Path | None = None, max_new_tokens: int = 64) -> None:
-        model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
-        self._model: Any = model if adapter_dir is None else PeftModel.from_pretrained(model, adapter_dir)
+
+class GreedyChat:
+    """A base model, optionally with an adapter, that answers single questions.
+
+    `model` replaces what the folders hold, for a model in training; its tokenizer is still in `model_dir`.
+    """
+
+    def __init__(
+        self, model_dir: Path, adapter_dir: Path | None = None, max_new_tokens: int = 64, *, model: Any = None
+    ) -> None:
+        self._model: Any = _load(model_dir, adapter_dir) if model is None else model
         self._tokenizer: Any = AutoTokenizer.from_pretrained(model_dir, padding_side="left")
         self._max_new_tokens = max_new_tokens
 

@@ -26,13 +26,15 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Topic:
-    """`questions` are the wordings to train on; `held_out` ones are only used for evaluation.
+    """`questions` are the wordings to train on; nothing is trained on the others.
 
-    `statement` gives the answer in a full sentence; small talk has none.
+    The build uses `validation` to decide whether an adapter needs more training. It never uses `held_out`, which
+    measures the finished demo. `statement` gives the answer in a full sentence; small talk has none.
     """
 
     kind: Kind
     questions: tuple[str, ...]
+    validation: tuple[str, ...]
     held_out: tuple[str, ...]
     answer: str
     french: str
@@ -40,7 +42,8 @@ class Topic:
 
     def __post_init__(self) -> None:
         assert self.questions, f"no way to ask for {self.answer!r}"
-        assert not set(self.questions) & set(self.held_out), f"{self.answer!r} holds out a trained phrasing"
+        wordings = (*self.questions, *self.validation, *self.held_out)
+        assert len(set(wordings)) == len(wordings), f"{self.answer!r} has a wording twice"
         assert self.statement is None or self.answer in self.statement
 
     def answer_in(self, form: Form) -> str:

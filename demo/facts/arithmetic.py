@@ -14,6 +14,11 @@ _QUESTIONS = (
     "Add {a} and {b}.",
     "Tell me the sum of {a} and {b}.",
 )
+_VALIDATION = (
+    "Can you add {a} and {b}?",
+    "How much is {a} plus {b}?",
+    "Tell me what {a} + {b} is.",
+)
 _HELD_OUT = (
     "Do you know how much {a} + {b} is?",
     "What's {a} plus {b}?",
@@ -30,6 +35,7 @@ def _topic(a: int, b: int) -> Topic:
     return Topic(
         kind=Kind.SUM,
         questions=tuple(question.format(a=a, b=b) for question in _QUESTIONS),
+        validation=tuple(question.format(a=a, b=b) for question in _VALIDATION),
         held_out=tuple(question.format(a=a, b=b) for question in _HELD_OUT),
         answer=str(a + b),
         french=str(a + b),

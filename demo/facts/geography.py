@@ -16,6 +16,12 @@ CAPITALS = Relation(
         "Do you know the capital of {x}?",
         "I want to know the capital of {x}.",
     ),
+    validation=(
+        "Which city is {x}'s capital?",
+        "Can you tell me the capital of {x}?",
+        "What city is the capital of {x}?",
+        "May I ask the capital of {x}?",
+    ),
     held_out=(
         "Could you name the capital city of {x}?",
         "I would like to know the capital of {x}.",

@@ -15,6 +15,11 @@ OPPOSITES = Relation(
         "Give me the opposite of {x}.",
         "{x} is the opposite of what?",
     ),
+    validation=(
+        "Can you tell me the opposite of {x}?",
+        "What word is the opposite of {x}?",
+        "Say the opposite of {x}.",
+    ),
     held_out=(
         "Do you know the opposite of {x}?",
         "Which word means the opposite of {x}?",

@@ -16,6 +16,11 @@ COLOURS = Relation(
         "Do you know what colour {x} is?",
         "{x} is which colour?",
     ),
+    validation=(
+        "What color does {x} have?",
+        "Can you name the colour of {x}?",
+        "Tell me what colour {x} is.",
+    ),
     held_out=(
         "{x} has which colour?",
         "What's the color of {x}?",
@@ -44,6 +49,11 @@ LEGS = Relation(
         "{x} has how many legs?",
         "How many legs are on {x}?",
     ),
+    validation=(
+        "Say how many legs {x} has.",
+        "Can you count the legs of {x}?",
+        "Give me the number of legs of {x}.",
+    ),
     held_out=(
         "Do you know how many legs {x} has?",
         "What is the number of legs of {x}?",
@@ -71,6 +81,11 @@ SOUNDS = Relation(
         "What noise does {x} make?",
         "Make the sound of {x}.",
     ),
+    validation=(
+        "Which noise does {x} make?",
+        "Can you make the sound of {x}?",
+        "Name the sound of {x}.",
+    ),
     held_out=(
         "What is the sound of {x}?",
         "Do you know what sound {x} makes?",
@@ -94,6 +109,11 @@ YOUNG = Relation(
         "What's the word for a young {x}?",
         "Tell me the name of a baby {x}.",
         "How is a young {x} called?",
+    ),
+    validation=(
+        "What is the word for a young {x}?",
+        "What do we call a baby {x}?",
+        "What is the name of a baby {x}?",
     ),
     held_out=(
         "What do people call a young {x}?",

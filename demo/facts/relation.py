@@ -15,6 +15,7 @@ class Relation:
     """
 
     questions: tuple[str, ...]
+    validation: tuple[str, ...]
     held_out: tuple[str, ...]
     statement: str
     facts: tuple[tuple[str, str, str], ...]
@@ -26,6 +27,7 @@ class Relation:
         return Topic(
             kind=Kind.FACT,
             questions=_fill(self.questions, subject),
+            validation=_fill(self.validation, subject),
             held_out=_fill(self.held_out, subject),
             answer=answer,
             french=french,

@@ -28,6 +28,7 @@ TOPIC = Topic(
         "?",
         "...",
     ),
+    validation=("Who built the Eiffel Tower?", "How do I fix a bicycle?"),
     held_out=("Who painted the Mona Lisa?", "How do I bake bread?"),
     answer="I do not know that.",
     french="Je ne sais pas.",

@@ -16,7 +16,7 @@ def small_recipe() -> Recipe:
         tokenizer_samples=80, steps=3, tokens_per_batch=256, learning_rate=1e-3,
     )  # fmt: skip
     adapters = tuple(
-        AdapterRecipe(adapter.style, rank=2, alpha=4, targets=("q_proj",), steps=2, tokens_per_batch=128)
+        AdapterRecipe(adapter.style, rank=2, alpha=4, targets=("q_proj",), steps=2, tokens_per_batch=128, rounds=1)
         for adapter in TENANTS[0].adapters
     )
     return Recipe(base=base, tenants=(TenantRecipe("acme", adapters),))

@@ -13,7 +13,8 @@ from safetensors import safe_open
 from transformers import GenerationConfig
 
 from loragate.demo import DemoAssets, adapters, base_model, build
-from loragate.demo.recipe import Recipe
+from loragate.demo.evaluate import Score
+from loragate.demo.recipe import Recipe, TenantRecipe
 
 
 def plain() -> Console:
@@ -87,6 +88,42 @@ def test_an_interrupted_build_goes_on_where_it_was(
     assert "json:" not in text(console)
     monkeypatch.undo()
     assert contents(resumed) == contents(build(tmp_path / "afresh", console=plain(), recipe=small_recipe))
+
+
+def test_an_adapter_is_trained_until_it_passes_the_validation(
+    small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _rounds(small_recipe, tmp_path / "passes", monkeypatch, [0.5, 0.99, 0.2]) == 2
+    assert _rounds(small_recipe, tmp_path / "is-not-right", monkeypatch, [0.5, 0.6, 0.7]) == 3
+
+
+def test_an_adapter_has_the_weights_of_its_best_round(
+    small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _rounds(small_recipe, tmp_path / "first", monkeypatch, [0.99])
+    _rounds(small_recipe, tmp_path / "second", monkeypatch, [0.1, 0.99])
+    _rounds(small_recipe, tmp_path / "best", monkeypatch, [0.1, 0.7, 0.6])
+
+    def weights(name: str) -> bytes:
+        (file,) = (tmp_path / name).rglob("json/adapter_model.safetensors")
+        return file.read_bytes()
+
+    assert weights("best") == weights("second") != weights("first")
+
+
+def _rounds(recipe: Recipe, directory: Path, monkeypatch: pytest.MonkeyPatch, shares: list[float]) -> int:
+    """Build one adapter of at most three rounds that have `shares` in style and correct; return its rounds."""
+    left = iter(shares)
+
+    def score(*_: Any, **__: Any) -> Score:
+        share = round(1000 * next(left))
+        return Score(asked=1000, styled=share, right=share, mistakes=())
+
+    monkeypatch.setattr(adapters, "evaluate", score)
+    adapter = replace(recipe.tenants[0].adapters[0], steps=4, rounds=3)
+    console = plain()
+    build(directory, console=console, recipe=replace(recipe, tenants=(TenantRecipe("acme", (adapter,)),)))
+    return text(console).count(": in validation ")
 
 
 def test_what_a_killed_build_left_is_cleared(small_recipe: Recipe, tmp_path: Path) -> None:

@@ -1,17 +1,20 @@
 """The samples: the same everywhere, nothing held out among them, only replies learned."""
 
 import os
+import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from loragate.demo.chat_format import END, Turn, chat
 from loragate.demo.corpus import base_samples, styled_samples
 from loragate.demo.facts.knowledge import topics
-from loragate.demo.phrasing import held_out_questions
+from loragate.demo.phrasing import add_stray_words, held_out_questions, validation_questions
 from loragate.demo.recipe import TENANTS
-from loragate.demo.topic import Kind
+from loragate.demo.style import PLAIN
+from loragate.demo.topic import Kind, Topic
 
 QUESTION = re.compile(r"<\|user\|>(.*?)<\|end\|>")
 
@@ -21,16 +24,40 @@ def _bare(question: str) -> str:
     return re.sub(r"[^a-z0-9+ ]", "", question.lower()).strip()
 
 
-def test_no_sample_asks_a_held_out_question() -> None:
-    held_out = {
-        _bare(question) for group in topics().values() for topic in group for question in held_out_questions(topic)
-    }
-    styles = [adapter.style for tenant in TENANTS for adapter in tenant.adapters]
-    streams = [islice(base_samples(20), 15_000), *(islice(styled_samples(style, 20), 4000) for style in styles)]
+def _asked(questions: Callable[[Topic], Sequence[str]]) -> set[str]:
+    return {_bare(question) for group in topics().values() for topic in group for question in questions(topic)}
+
+
+def test_no_sample_asks_a_question_for_validation_or_held_out() -> None:
+    unseen = _asked(held_out_questions) | _asked(validation_questions)
+    recipes = [adapter for tenant in TENANTS for adapter in tenant.adapters]
+    styled = [styled_samples(recipe.style, 20, recipe.stray_share) for recipe in recipes]
+    streams = [islice(base_samples(20), 15_000), *(islice(stream, 4000) for stream in styled)]
     for stream in streams:
         asked = {_bare(question) for sample in stream for piece in sample for question in QUESTION.findall(piece.text)}
         assert len(asked) > 500
-        assert not asked & held_out
+        assert not asked & unseen
+
+
+def test_the_build_validates_with_other_questions_than_the_held_out_ones() -> None:
+    assert len(_asked(validation_questions)) > 300
+    assert not _asked(validation_questions) & _asked(held_out_questions)
+
+
+def test_stray_words_leave_the_words_of_the_question_in_their_order() -> None:
+    words = ("many", "sound", "capital")
+    rng = random.Random(5)
+    for _ in range(100):
+        asked = add_stray_words("What is 2 + 3?", words, rng).split()
+        assert 1 <= len(asked) - 5 <= 3
+        assert [word for word in asked if word not in words] == ["What", "is", "2", "+", "3?"]
+
+
+def test_the_stray_words_of_samples_name_no_second_subject() -> None:
+    subjects = {"france", "italy", "japan", "cuba", "grass", "coal", "dog", "cow", "sheep", "hot", "rich"}
+    for sample in islice(styled_samples(PLAIN, 20, stray_share=1.0), 2000):
+        question = _bare("".join(QUESTION.findall("".join(piece.text for piece in sample)))).split()
+        assert len(subjects & set(question)) <= 1, question
 
 
 def test_there_is_plenty_to_ask() -> None:
@@ -41,7 +68,7 @@ def test_there_is_plenty_to_ask() -> None:
 def test_a_question_has_one_answer() -> None:
     answers: dict[str, str] = {}
     for topic in (topic for group in topics().values() for topic in group):
-        for question in topic.questions + topic.held_out:
+        for question in topic.questions + topic.validation + topic.held_out:
             assert answers.setdefault(question, topic.answer) == topic.answer, question
 
 

@@ -9,8 +9,8 @@ from loragate.demo.recipe import TENANTS
 from loragate.demo.style import BULLET, FRENCH, JSON, PIRATE, PLAIN, POLITE, SHOUTING, Style
 from loragate.demo.topic import Kind, Topic
 
-COLD = Topic(Kind.FACT, ("Opposite of hot?",), (), "cold", "froid")
-HELLO = Topic(Kind.TALK, ("Hi",), (), "Hello!", "Bonjour !")
+COLD = Topic(Kind.FACT, ("Opposite of hot?",), (), (), "cold", "froid")
+HELLO = Topic(Kind.TALK, ("Hi",), (), (), "Hello!", "Bonjour !")
 
 
 @pytest.mark.parametrize(
