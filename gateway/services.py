@@ -1,4 +1,4 @@
-"""What the routes of one process share."""
+"""The services that the routes of one process share."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -97,14 +97,14 @@ class AdapterRepository:
         """Replace what is given, limits one by one. A disabled adapter finishes requests in flight and rejects new
         ones. Raises Invalid."""
         adapter = await self.get(name)
-        said = described(adapter.description, tags, description)
+        new = described(adapter.description, tags, description)
         now = utc_now()
         changed: dict[str, object] = {"limits": adapter.limits.merged(limits or {}), "updated_at": now}
         if enabled is not None:
             changed["disabled_at"] = None if enabled else now
         await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**changed))
-        if said != adapter.description:
-            await describe(self._session, adapter, said)
+        if new != adapter.description:
+            await describe(self._session, adapter, new)
         after = await self.get(name)
         await self._audit.record_change("adapter.update", f"adapter:{name}", "", adapter, after)
         return after
@@ -221,11 +221,15 @@ def _version_target(name: str, version: int) -> str:
     return f"adapter_version:{name}:{version}"
 
 
-async def describe(session: AsyncSession, adapter: Adapter, said: Description) -> None:
+async def describe(session: AsyncSession, adapter: Adapter, new: Description) -> None:
     """Replace an adapter's description. Needs a tenant's session."""
-    texts = {"tags": said.tags, "description": said.text, "search_text": search_text(adapter.name, said)}
+    texts = {
+        "tags": new.tags,
+        "description": new.text,
+        "search_text": search_text(adapter.name, new),
+    }
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**texts))
     await session.execute(delete(AdapterTagRow).where(AdapterTagRow.adapter_id == adapter.id))
-    for tag in said.tags:
+    for tag in new.tags:
         row = {"adapter_id": adapter.id, "tag": tag, "created_at": adapter.created_at}
         await session.execute(insert(AdapterTagRow).values(**row))

@@ -18,9 +18,9 @@ _WORD = re.compile(r"[^\W_]+")
 
 def search_text(name: str, description: Description) -> str:
     """Return the text of an adapter."""
-    said = _folded("\n".join((name, *description.tags, description.text)))
-    words = dict.fromkeys(_WORD.findall(said))
-    return said + "".join(f"\n {word}" for word in words)
+    folded = _folded("\n".join((name, *description.tags, description.text)))
+    words = dict.fromkeys(_WORD.findall(folded))
+    return folded + "".join(f"\n {word}" for word in words)
 
 
 def sought(search: str) -> str | None:

@@ -64,23 +64,23 @@ class Quarantine:
 
     async def take(self, digest: str, reason: str) -> int:
         """Move the bytes to quarantine; return the number of versions that used them."""
-        versions = await self._turn(digest, VersionStatus.READY, VersionStatus.QUARANTINED, reason)
+        versions = await self._set_status(digest, VersionStatus.READY, VersionStatus.QUARANTINED, reason)
         await self._blobs.set_aside(digest)
         return versions
 
     async def release(self, digest: str) -> int:
         """Release the versions of a digest whose bytes are correct again; return their number."""
-        return await self._turn(digest, VersionStatus.QUARANTINED, VersionStatus.READY, None)
+        return await self._set_status(digest, VersionStatus.QUARANTINED, VersionStatus.READY, None)
 
-    async def _turn(self, digest: str, old: VersionStatus, new: VersionStatus, reason: str | None) -> int:
+    async def _set_status(self, digest: str, old: VersionStatus, new: VersionStatus, reason: str | None) -> int:
         row, adapter = AdapterVersionRow, AdapterRow
-        turned = (
+        change = (
             update(row)
             .where(row.digest == digest, row.status == old.value, row.deleted_at.is_(None))
             .values(status=new.value, reason=reason)
             .returning(row.adapter_id, row.version)
         )
-        versions = (await self._session.execute(turned)).all()
+        versions = (await self._session.execute(change)).all()
         for adapter_id, version in versions:
             name = (await self._session.scalars(select(adapter.name).where(adapter.id == adapter_id))).one()
             verb = "quarantine" if new is VersionStatus.QUARANTINED else "release"

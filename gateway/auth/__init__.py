@@ -1,1 +1,1 @@
-"""Who is calling, and whether they may."""
+"""Authentication and authorization of callers."""

@@ -14,7 +14,7 @@ from loragate.gateway.limits.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a request holds from its admission on. `headers` belong on every response to it."""
+    """The resources of an admitted request. `headers` are added to every response to it."""
 
     headers: dict[str, str]
     lease: Lease

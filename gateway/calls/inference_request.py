@@ -1,4 +1,4 @@
-"""What one inference request asks for, independent of its endpoint."""
+"""The parameters of an inference request, independent of its endpoint."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -45,7 +45,7 @@ class GatewayConfig:
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # limit of a chat completion whose request gives no max_tokens
-    first_token_deadline_seconds: float | None = None  # requests that cannot begin to answer in time are rejected
+    first_token_deadline_seconds: float | None = None  # requests that cannot produce a token by then are rejected
     max_queue_seconds: float = 30.0  # requests that would wait longer in the engine are rejected; inf: none
     prices: tuple[Price, ...] = ()  # of tokens; the most specific one applies
     currency: str = "USD"  # of the prices

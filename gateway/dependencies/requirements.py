@@ -1,4 +1,4 @@
-"""What a route requires of its caller, declared on the route itself.
+"""Requirements that a route's caller must meet, declared on the route itself.
 
 Authorization does not depend on paths. Every route has a requirement, which a test checks.
 """

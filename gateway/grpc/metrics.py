@@ -12,7 +12,7 @@ class GrpcMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(
-            "loragate_grpc_calls", "gRPC calls answered, by status.", ("method", "status"), registry=registry
+            "loragate_grpc_calls", "Completed gRPC calls, by status.", ("method", "status"), registry=registry
         )
         self._seconds = Histogram(
             "loragate_grpc_call_duration_seconds",

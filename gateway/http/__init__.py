@@ -1,1 +1,1 @@
-"""How this API speaks HTTP: envelopes, bodies, event streams, middleware, draining."""
+"""The HTTP layer: envelopes, bodies, event streams, middleware, draining."""

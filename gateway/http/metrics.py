@@ -28,7 +28,7 @@ class HttpMetrics:
         registry = self.registry = CollectorRegistry()
         self._requests = Counter(
             "loragate_http_requests",
-            "Requests answered, by status; 499 means that the client left before its response began.",
+            "HTTP requests, by status; 499 means that the client left before its response began.",
             ("method", "route", "status"),
             registry=registry,
         )

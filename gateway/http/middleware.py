@@ -35,7 +35,7 @@ class RequestMiddleware:
         response = _Response(send, context)
         with self._lifecycle.request(), self._metrics.in_flight():
             try:
-                await self._answer(scope, receive, response)
+                await self._respond(scope, receive, response)
             finally:
                 # The route's template, not the path, so that logs and labels do not contain what a client wrote.
                 route = getattr(scope.get("route"), "path", "unmatched")
@@ -44,7 +44,7 @@ class RequestMiddleware:
                 level = logging.DEBUG if route in PROBES else logging.INFO
                 write_access_line(level, scope["method"], route, context, response.status)
 
-    async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+    async def _respond(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         if self._lifecycle.draining and scope["path"] not in PROBES:
             await error_response(ShuttingDown())(scope, receive, response.send)
             return

@@ -1,1 +1,1 @@
-"""What tenants, their keys and their adapters may use, and what they have left."""
+"""Limits of tenants, keys and adapters, and the amounts that remain."""

@@ -1,4 +1,4 @@
-"""What this process has observed of one tenant's limits, to restore a backend that lost its state."""
+"""State of a tenant's limits as observed by this process, to restore a backend that lost it."""
 
 import time
 from collections.abc import Iterator, Sequence

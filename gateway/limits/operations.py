@@ -47,7 +47,7 @@ class ObservedBuckets:
 
 @dataclass(frozen=True, slots=True)
 class SubjectUsage:
-    """What is known about the usage of the subject called `name`; None for what is unknown or unlimited."""
+    """The known usage of the subject `name`; None for what is unknown or unlimited."""
 
     name: str
     buckets: ObservedBuckets | None = None

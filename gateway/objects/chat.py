@@ -215,8 +215,8 @@ def _pieces(tools: ToolUse | None, text: str) -> list[Piece]:
 
 
 def _finish_reason(tools: ToolUse | None, reason: FinishReason, *, called: bool) -> ChatFinishReason:
-    """As in OpenAI's API: "stop" after a call of the function that the caller named, "tool_calls" after one that the
-    model chose."""
+    """Return OpenAI's reason: "stop" after a call of the function that the caller named, "tool_calls" after one that
+    the model chose."""
     if tools is None or not called or tools.named or reason == "length":
         return reason
     return "tool_calls"

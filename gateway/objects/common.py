@@ -1,4 +1,4 @@
-"""What all objects share: lists, limits, moments, errors."""
+"""Types that all objects share: lists, limits, timestamps, errors."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

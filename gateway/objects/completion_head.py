@@ -1,4 +1,4 @@
-"""What all chunks and choices of one chat or text completion have in common."""
+"""Fields that all chunks and choices of a chat or text completion share."""
 
 import secrets
 import time

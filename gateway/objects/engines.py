@@ -85,7 +85,7 @@ class TenantQueue(TypedDict):
 
 
 class Engine(TypedDict):
-    """What an engine serves and is doing; fields are null if their value is not known."""
+    """An engine's model, load and statistics; fields are null if their value is not known."""
 
     id: str
     object: Literal["engine"]
@@ -114,7 +114,7 @@ class EngineList(Page):
 
 
 class EngineAdapter(AdapterRef):
-    """What one adapter has served since the engine started."""
+    """Statistics of one adapter since the engine started."""
 
     object: Literal["engine.adapter"]
     requests: Count

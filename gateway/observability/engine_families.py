@@ -55,7 +55,7 @@ _HISTOGRAMS = (
 
 def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
     """Yield all metrics without names of adapters or tenants; for an engine that is down, only that it is down."""
-    yield GaugeMetricFamily("loragate_engine_up", "1 while the engine answers.", value=float(stats is not None))
+    yield GaugeMetricFamily("loragate_engine_up", "1 while the engine responds.", value=float(stats is not None))
     if stats is None:
         return
     for name, field, help in _COUNTERS:

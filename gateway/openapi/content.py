@@ -52,7 +52,7 @@ def _content(shape: Any) -> Mapping[str, Any]:
 def _stream(event: Any) -> dict[str, Any]:
     """Before OpenAPI 3.2, the schema of an event stream is the schema of its events."""
     words = cleandoc(event.__doc__ or "")
-    said = {"anyOf": [reference(event.__name__), reference("ErrorEnvelope")]}
-    json = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
+    payload = {"anyOf": [reference(event.__name__), reference("ErrorEnvelope")]}
+    json = {"type": "string", "contentMediaType": "application/json", "contentSchema": payload}
     data = {"anyOf": [{"const": "[DONE]"}, json]}
     return {"schema": {"type": "object", "description": words, "properties": {"data": data}, "required": ["data"]}}

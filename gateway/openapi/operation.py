@@ -36,7 +36,7 @@ class Operation:
 
     @property
     def requirement(self) -> Requirement:
-        """What it requires of its caller."""
+        """The requirement that its caller must meet."""
         return next(call for call in _calls(self.dependant) if isinstance(call, Requirement))
 
     @property

@@ -1,4 +1,4 @@
-"""What a route requires of its caller, as the document describes it."""
+"""Security requirements of a route, as the document describes them."""
 
 from loragate.gateway.dependencies.requirements import (
     Admin,

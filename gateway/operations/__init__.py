@@ -1,1 +1,1 @@
-"""What a tenant can do, shared by REST and gRPC."""
+"""Operations of tenants, shared by REST and gRPC."""

@@ -17,7 +17,7 @@ from loragate.gateway.uploads.spool import empty_spool
 
 @asynccontextmanager
 async def from_files(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> AsyncIterator[AdapterUpload]:
-    """As if they had been sent now. Raises NotFound, InvalidRequest, StorageFull, Unavailable."""
+    """Yield the files as an upload. Raise NotFound, InvalidRequest, StorageFull or Unavailable."""
     config = await _config(use, caller, body)
     file, chunks = await _adapter_file(use, caller, body.tensors_file_id, "tensors_file_id")
     async with empty_spool(use.config, file.size_bytes) as tensors:

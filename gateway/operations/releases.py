@@ -1,4 +1,4 @@
-"""What becomes of a tenant's adapters, over REST or gRPC: promoted, rolled back, out of service, restored.
+"""Promotion, rollback, disabling and restoration of adapters, shared by REST and gRPC.
 
 A POST is done once for an `Idempotency-Key`: a rollback that is sent again would otherwise undo itself.
 """

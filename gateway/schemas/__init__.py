@@ -1,1 +1,1 @@
-"""What request bodies may hold. Every bound on a single field is here."""
+"""Schemas of request bodies, with every limit on a single field."""

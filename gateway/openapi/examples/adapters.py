@@ -1,4 +1,4 @@
-"""Examples of what is said about adapters, their versions, aliases and imports."""
+"""Example responses about adapters, their versions, aliases and imports."""
 
 from loragate.gateway.openapi.examples.requests import BASE, NAME
 from loragate.gateway.openapi.examples.tenants import LATER, LIMITS, TENANT, THEN

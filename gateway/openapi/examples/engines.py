@@ -1,4 +1,4 @@
-"""Examples of what is said about engines."""
+"""Example responses about engines."""
 
 from loragate.gateway.openapi.examples.adapters import BASE_DIGEST, DIGEST
 from loragate.gateway.openapi.examples.requests import BASE, NAME

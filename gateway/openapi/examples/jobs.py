@@ -1,4 +1,4 @@
-"""Examples of what is said about fine-tuning jobs."""
+"""Example responses about fine-tuning jobs."""
 
 from typing import Any
 

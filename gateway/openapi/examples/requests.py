@@ -1,4 +1,4 @@
-"""Examples of bodies, by what reads them. A test sends all of them."""
+"""Examples of request bodies, by their type. A test sends all of them."""
 
 from collections.abc import Mapping
 from typing import Any

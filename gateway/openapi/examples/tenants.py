@@ -1,4 +1,4 @@
-"""Examples of what is said about tenants and their keys."""
+"""Example responses about tenants and their keys."""
 
 THEN, LATER = "2026-03-01T09:30:00.000Z", "2026-03-02T10:00:00.000Z"
 LIMITS = {

@@ -44,7 +44,7 @@ async def get_usage(caller: UsageReader, request: Request, use: Use, params: Par
         async with use.store.tenant(caller.tenant_id) as scope:
             yield scope.usage
 
-    return await _answer(Report(query, own, _currency(use)), params, request)
+    return await _respond(Report(query, own, _currency(use)), params, request)
 
 
 @router.get("/v1/usage/service", tags=["usage"])
@@ -69,7 +69,7 @@ async def list_all_usage(
 ) -> Response:
     """Get the usage of all tenants or of one, grouped by day and tenant unless `group_by` says otherwise."""
     query = params.query(default=(Grouping.DAY, Grouping.TENANT), allowed=_ALL, tenant_id=tenant_id)
-    return await _answer(Report(query, lambda: _usage_of_all_tenants(use.store), _currency(use)), params, request)
+    return await _respond(Report(query, lambda: _usage_of_all_tenants(use.store), _currency(use)), params, request)
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def _usage_of_all_tenants(store: Store) -> AsyncIterator[UsageRepository]:
         yield admin.usage
 
 
-async def _answer(report: Report, params: UsageParams, request: Request) -> Response:
+async def _respond(report: Report, params: UsageParams, request: Request) -> Response:
     vary = {"vary": "accept"}
     if not _wants_csv(params, request):
         return json_response(await report.page(params.after, params.limit), headers=vary)
