@@ -1,4 +1,4 @@
-"""Ending a child process when its parent dies, for whatever reason."""
+"""Ending a child process when its parent dies, for any reason."""
 
 import ctypes
 import os

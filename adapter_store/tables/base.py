@@ -1,7 +1,7 @@
 """The schema as SQLAlchemy models. Only Alembic creates it (`loragate.migrations`).
 
 Tenant-owned tables lead their primary key with `tenant_id`, and every foreign key between them carries it, so
-that no row can refer to another tenant's row whatever the code above does.
+that no row can refer to another tenant's row even if the code above has an error.
 """
 
 from collections.abc import Callable

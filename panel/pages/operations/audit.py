@@ -76,8 +76,8 @@ def _change(row: Json) -> None:
 
 def facts_set(facts: Json | None) -> Json:
     """Return the fields that are set, without nulls at any depth."""
-    told = {name: facts_set(value) if isinstance(value, dict) else value for name, value in (facts or {}).items()}
-    return {name: value for name, value in told.items() if value not in (None, {})}
+    shown = {name: facts_set(value) if isinstance(value, dict) else value for name, value in (facts or {}).items()}
+    return {name: value for name, value in shown.items() if value not in (None, {})}
 
 
 def _short(value: Any) -> str:
