@@ -31,7 +31,7 @@ from loragate.adapter_store import Store
 from loragate.adapter_store.usage.record import Outcome, UsageRecord, new_usage_id
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.prices import Prices
+from loragate.gateway.metering.ledger import Prices
 
 job = json.loads(sys.argv[1])
 

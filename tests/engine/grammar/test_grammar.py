@@ -416,7 +416,7 @@ def test_a_tenants_flood_of_grammars_is_compiled_in_turn() -> None:
 def test_equal_grammars_are_compiled_once(fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     really = grammar_compiler._compile_in_trial
-    monkeypatch.setattr(grammar_compiler, "_try_out", lambda text: (tried.append(text), really(text))[1])
+    monkeypatch.setattr(grammar_compiler, "_compile_in_trial", lambda text: (tried.append(text), really(text))[1])
     worded = fresh()
     requests = [worded.submit(choice_grammar(["a", "b"]), name) for name in (None, "a", "b", "a")]
     for request in requests:

@@ -113,10 +113,10 @@ async def test_others_are_not(issuer: Issuer, groups: Any) -> None:
         {"aud": None},
         {"aud": "loragate-staging"},
         {"exp": None},
-        {"exp": int(time.time()) - 60},
+        {"exp": -60},
         {"exp": "tomorrow"},
-        {"nbf": int(time.time()) + 600},
-        {"iat": int(time.time()) + 600},
+        {"nbf": 600},
+        {"iat": 600},
         {"iat": None},
         {"sub": None},
         {"sub": ""},
@@ -126,7 +126,10 @@ async def test_others_are_not(issuer: Issuer, groups: Any) -> None:
     ],
 )
 async def test_claims_that_do_not_fit(issuer: Issuer, claims: dict[str, Any]) -> None:
-    assert await OidcOperators(issuer.config()).principal(issuer.token(**claims)) is None
+    times = {
+        name: int(time.time()) + claims[name] for name in ("exp", "nbf", "iat") if isinstance(claims.get(name), int)
+    }
+    assert await OidcOperators(issuer.config()).principal(issuer.token(**claims | times)) is None
 
 
 async def test_clocks_may_differ_a_little(issuer: Issuer) -> None:

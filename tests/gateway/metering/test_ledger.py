@@ -351,7 +351,7 @@ from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.record_format import decode_record
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.prices import Prices
+from loragate.gateway.metering.ledger import Prices
 
 job = json.loads(sys.argv[1])
 records = [decode_record(each.encode()) for each in job["records"]]
@@ -472,7 +472,7 @@ from loragate.adapter_store.usage.record import Outcome, new_usage_id
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.record_format import decode_record
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.prices import Prices
+from loragate.gateway.metering.ledger import Prices
 
 job = json.loads(sys.argv[1])
 template = decode_record(job["record"].encode())
