@@ -85,7 +85,7 @@ async def test_what_contradicts_the_adapter_to_go_on_from_is_refused(world: Worl
     assert (done.error.code, done.error.param) == (
         "invalid_hyperparameters", f"method.supervised.hyperparameters.{field}",
     )  # fmt: skip
-    assert f"has `{field}`" in done.error.message
+    assert f"fixes `{field}` at" in done.error.message
 
 
 async def test_what_nobody_thought_of_ends_one_job_and_not_the_worker(world: World) -> None:

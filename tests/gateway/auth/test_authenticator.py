@@ -104,7 +104,7 @@ async def test_whoever_may_have_missed_a_notice_forgets_all(
     async with worker(config, notices) as here:
         for key in tenants[1:]:
             assert await here.authenticator.principal(key) is not None
-        notices.tell(None)
+        notices.notify(None)
         for key in tenants[1:]:
             assert await here.authenticator.principal(key) is not None
         assert len(here.reads) == 4
