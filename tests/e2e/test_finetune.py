@@ -159,9 +159,9 @@ def streaming_job(client: OpenAI, file_id: str) -> FineTuningJob:
 
 
 def waits(client: OpenAI, job: FineTuningJob, steps: int) -> bool:
-    """It has told so behind that step."""
-    said = client.fine_tuning.jobs.list_events(job.id, limit=100).data
-    return any(f"so far {steps} steps are done" in event.message for event in said)
+    """Return whether the job has reported that it waits for lines after that step."""
+    events = client.fine_tuning.jobs.list_events(job.id, limit=100).data
+    return any(f"{steps} steps are done so far" in event.message for event in events)
 
 
 def test_a_job_trains_on_lines_as_they_come_and_is_paused_while_it_waits_for_some(
