@@ -112,4 +112,5 @@ def test_a_second_server_on_the_same_grpc_port_is_refused_by_name(workers: Worke
     command = [sys.executable, "-m", "loragate.cli.main", "serve", *options]
     second = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
     assert second.returncode == 1
-    assert f"port {port} on 127.0.0.1 is in use: choose another one with --grpc-port or LORAGATE_GRPC_PORT" in second.stderr
+    expected = f"port {port} on 127.0.0.1 is in use: choose another one with --grpc-port or LORAGATE_GRPC_PORT"
+    assert expected in second.stderr
