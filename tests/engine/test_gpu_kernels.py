@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from loragate.engine.local import LocalEngine
 from loragate.engine.startup import build as assembly
 from loragate.engine.startup import self_check
-from loragate.kernels import gpu, segmented_experts
-from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary, segmented_lora
+from loragate.kernels import gpu, segmented_experts, segmented_lora
+from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary
 
 ADAPTERS = {
     "r4": {"r": 4},
@@ -43,12 +43,12 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     monkeypatch.setattr(self_check, "verify", lambda *_: None)
     monkeypatch.setattr(self_check, "cap_from_twin", lambda _: (None, ""))
-    attend, add = decode_attention.attend_into, segmented_lora.SlotTable.add
+    attend, add = decode_attention.attend_into, segmented_lora.add_segments
     prefill = prefill_attention._attend
     monkeypatch.setattr(gpu, "serves", lambda device: True)
     monkeypatch.setattr(decode_attention, "attend_into", lambda *a: (seen.append("attention"), attend(*a))[1])
     monkeypatch.setattr(prefill_attention, "_attend", lambda *a: (seen.append("prefill"), prefill(*a))[1])
-    monkeypatch.setattr(segmented_lora.SlotTable, "add", lambda *a: (seen.append("lora"), add(*a))[1])
+    monkeypatch.setattr(segmented_lora, "add_segments", lambda *a: (seen.append("lora"), add(*a))[1])
     turn, gate = rotary.rotate, gated.gated
     monkeypatch.setattr(rotary, "rotate", lambda *a: (seen.append("rotary"), turn(*a))[1])
     monkeypatch.setattr(gated, "gated", lambda *a: (seen.append("gated"), gate(*a))[1])

@@ -35,7 +35,7 @@ def holder(folder: Path, seconds: float = 300) -> Iterator[subprocess.Popen[str]
 
 def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with holder(tmp_path / "run") as stubborn:
-        acquire_run_lock(tmp_path / "run", patience=0.1)
+        acquire_run_lock(tmp_path / "run", timeout=0.1)
         assert stubborn.wait(60) == -9
 
 
@@ -51,5 +51,5 @@ def test_a_number_that_is_another_process_by_now_harms_nobody(tmp_path: Path) ->
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RuntimeError, match="does not end"):
-            acquire_run_lock(tmp_path, patience=0.1)
+            acquire_run_lock(tmp_path, timeout=0.1)
         assert bystander.poll() is None
