@@ -45,7 +45,7 @@ serve: $(VENV)/.installed-serve ## Install missing packages, build the demo and 
 	@exec $(BIN)/loragate serve --demo
 
 test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" selects some
-	@OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile $(ARGS)
+	@OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
 	@exec $(BIN)/python -m pytest -m long $(ARGS)

@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ import torch
 from hypothesis import HealthCheck, settings
 from interpreted_dot import make_dot_independent_of_position
 from redis_server import RedisServer
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+_TESTS = Path(__file__).parent
 
 # No deadlines: a busy machine is not a defect of the code.
 settings.register_profile("loragate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,6 +52,33 @@ gc.disable()  # until all tests are imported: imports create no garbage, and col
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
+
+# The folders with the longest tests, which start first: otherwise one process runs them at the end, alone.
+_FIRST = ("demo", "e2e", "finetune", "panel", "cli", "faults", "attacks")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.relative_to(_TESTS).parts[0]
+        return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+
+    items.sort(key=rank)
+
+
+class _Scheduling(LoadFileScheduling):
+    """Runs the tests of a file in one process, and those of tests/e2e likewise because they share a server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/e2e" if nodeid.startswith("tests/e2e/") else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    return _Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")
