@@ -16,7 +16,7 @@ NAMES = ("a", "b", "c", "d")
 
 @dataclass(frozen=True)
 class Tiny:
-    """A model as transformers has it, its folder, and its adapters' folders by name."""
+    """A transformers model, its folder, and its adapters' folders by name."""
 
     model: PreTrainedModel
     base: Path
@@ -34,7 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 @pytest.fixture
 def start(tiny: Tiny, tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
-    """Starts engines over the tiny model: start(adapters=…, **EngineConfig fields)."""
+    """Starts engines on the tiny model: start(adapters=…, **EngineConfig fields)."""
     engines = []
 
     def start(adapters: dict[str, Path] | None = None, **config: Any) -> LocalEngine:

@@ -1,4 +1,4 @@
-"""Embeddings: whose states they are, and what they share with generation."""
+"""Embeddings: which states they are computed from, and what they share with generation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_long_prompt_in_chunks(start: Start, tiny: Any, chunk: int, pooling: P
 
 @pytest.mark.parametrize("pooling", [LAST, MEAN])
 def test_neighbours_change_nothing(start: Start, pooling: Pooling) -> None:
-    """Nor does where its rows lie in the batch."""
+    """Neither does the position of its rows in the batch."""
     engine = start()
     alone = engine.embed(PROMPT, "a", pooling)
     others = [engine.submit(PROMPT[i : i + 40], name) for i, name in enumerate([None, "b", "c", "a"])]
@@ -60,7 +60,7 @@ def test_neighbours_change_nothing(start: Start, pooling: Pooling) -> None:
 
 
 def test_a_prefix_hit_gives_the_same_vector(start: Start, tiny: Any) -> None:
-    """A mean needs every token's state: it takes nothing from the cache, and what it gives is right all the same."""
+    """A mean needs every token's state: it reads nothing from the cache, and its own blocks are still right."""
     engine = start()
     engine.generate(PROMPT, "a", cache_salt=SALT)
     (last,) = outputs(engine, PROMPT, LAST, adapter="a", cache_salt=SALT)
@@ -70,7 +70,7 @@ def test_a_prefix_hit_gives_the_same_vector(start: Start, tiny: Any) -> None:
     assert mean.embedding == close(expected(tiny, PROMPT, MEAN, tiny.adapters["a"]))
 
 
-def test_generation_finds_what_an_embedding_computed(start: Start, tiny: Any) -> None:
+def test_generation_reuses_what_an_embedding_computed(start: Start, tiny: Any) -> None:
     engine = start()
     engine.embed(PROMPT, "a", cache_salt=SALT)
     request = engine.submit(PROMPT, "a", cache_salt=SALT)
@@ -78,7 +78,7 @@ def test_generation_finds_what_an_embedding_computed(start: Start, tiny: Any) ->
     assert engine.tokens(request) == greedy(tiny.model, PROMPT, 8, tiny.adapters["a"])
 
 
-def test_a_preempted_mean_begins_anew(start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preempted_mean_restarts(start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start(max_batch_tokens=16, max_batch_size=4)
     scheduler, preempted = engine.core.scheduler, []
     schedule = scheduler.schedule
@@ -98,7 +98,7 @@ def test_a_preempted_mean_begins_anew(start: Start, tiny: Any, monkeypatch: pyte
     assert engine.tokens(beside) == greedy(tiny.model, PROMPT, 40)
 
 
-def test_a_sum_that_begins_anew() -> None:
+def test_a_sum_that_restarts() -> None:
     states = torch.arange(12.0).view(6, 2)
     pooled = PooledStates(MEAN, 6)
     pooled.add(states[:4] + 100, 0)
@@ -110,7 +110,7 @@ def test_a_sum_that_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("pooling", [LAST, MEAN])
-def test_activated_lora_is_in_effect_from_its_invocation_on(
+def test_activated_lora_applies_from_its_invocation_on(
     start: Start, tiny: Any, tmp_path: Path, pooling: Pooling
 ) -> None:
     adapter = add_adapter(tiny.model, tmp_path / "alora", 9, alora_invocation_tokens=[1, 2])
@@ -120,8 +120,8 @@ def test_activated_lora_is_in_effect_from_its_invocation_on(
     assert engine.embed(invoked, "alora", pooling) != close(expected(tiny, invoked, pooling))
 
 
-def test_a_head_of_the_adapter_s_own_leaves_embeddings_alone(start: Start, tiny: Any, tmp_path: Path) -> None:
-    """And neighbours' tokens still come from that head."""
+def test_an_adapters_own_head_does_not_change_embeddings(start: Start, tiny: Any, tmp_path: Path) -> None:
+    """Neighbours' tokens still come from that head."""
     adapter = add_adapter(tiny.model, tmp_path / "head", 9, target_modules=["lm_head"], std=0.5)
     engine = start({"head": adapter})
     request = engine.submit(PROMPT, "head")
@@ -133,7 +133,7 @@ def test_a_head_of_the_adapter_s_own_leaves_embeddings_alone(start: Start, tiny:
 
 
 @pytest.mark.parametrize("pooling", [LAST, MEAN])
-def test_overflow_fails_its_own_request_only(start: Start, tiny: Any, tmp_path: Path, pooling: Pooling) -> None:
+def test_an_overflow_fails_only_its_own_request(start: Start, tiny: Any, tmp_path: Path, pooling: Pooling) -> None:
     huge = add_adapter(tiny.model, tmp_path / "huge", 9)
     tensors = {k: torch.full_like(v, 3e18) for k, v in load_file(huge / "adapter_model.safetensors").items()}
     save_file(tensors, huge / "adapter_model.safetensors")
@@ -161,13 +161,13 @@ def test_a_prompt_may_fill_the_context(start: Start, tiny: Any) -> None:
 
 
 @pytest.mark.parametrize(("options", "word"), [({"n": 2}, "n must be 1"), ({"grammar": JSON_OBJECT}, "grammar")])
-def test_what_makes_no_sense_is_refused(start: Start, options: dict[str, Any], word: str) -> None:
+def test_invalid_requests_are_rejected(start: Start, options: dict[str, Any], word: str) -> None:
     (refused,) = outputs(start(), PROMPT, LAST, **options)
     assert refused.error is not None
     assert word in refused.error.message
 
 
-def test_it_counts_as_a_request_without_tokens(start: Start) -> None:
+def test_an_embedding_counts_as_a_request_without_tokens(start: Start) -> None:
     engine = start()
     engine.embed([5], "a", draft_tokens=4)
     engine.embed(PROMPT, pooling=MEAN)
@@ -179,7 +179,7 @@ def test_it_counts_as_a_request_without_tokens(start: Start) -> None:
     assert not metrics.open()
 
 
-def test_over_the_wire(start: Start) -> None:
+def test_embeddings_over_grpc(start: Start) -> None:
     engine = start()
     submit = pb.Submit(request_id=7, prompt_token_ids=PROMPT, pooling=pb.POOLING_MEAN)
     request = request_from(submit, 1)

@@ -1,4 +1,4 @@
-"""Greedy output equals PEFT's token for token, whatever the architecture, the neighbours, the ranks and the slots."""
+"""Greedy output equals PEFT's token for token, for all architectures, neighbours, ranks and slots."""
 
 import random
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_neighbours_that_leave_change_nothing(
     assert engine.tokens(stayer) == greedy(model, prompts[3], 30, adapters["r8"])
 
 
-def test_embeddings_equal_peft_s_beside_others_tokens(case: Case) -> None:
+def test_embeddings_equal_peft_in_batches_with_generation(case: Case) -> None:
     model, adapters, engine = case
     prompts = _prompts(12)
     names = [[None, *adapters][i % 5] for i in range(len(prompts))]

@@ -19,7 +19,7 @@ HALF_OF_THE_VOCABULARY = random.Random(0).sample(range(VOCABULARY), VOCABULARY /
 
 
 def kinds(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
-    """Options of LoraConfig by the name of the kind, with this model's module names."""
+    """Return options of LoraConfig by the name of the kind, with this model's module names."""
     names = {module: name.rpartition(".")[2] for name, module in model.named_modules()}
     embedding, head = names[model.get_input_embeddings()], names[model.get_output_embeddings()]
     norm = next(name for module, name in reversed(names.items()) if "Norm" in type(module).__name__)
@@ -51,7 +51,7 @@ def kinds(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
 
 
 def bag(architecture: str, available: Mapping[str, Any]) -> list[str]:
-    """A few kinds for each architecture; the neighbours in the list get others, so that all meet most."""
+    """Return a few kinds for each architecture; its neighbours in the list get others, so that most kinds meet."""
     names = list(available)
     offset = 3 * sorted(CONFIGS).index(architecture)
     return ["plain", *dict.fromkeys(names[(offset + 4 * i) % len(names)] for i in range(5))]
@@ -59,7 +59,7 @@ def bag(architecture: str, available: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, adapters by kind, an engine with fewer slots than adapters, and what PEFT makes of each prompt."""
+    """A model, adapters by kind, an engine with fewer slots than adapters, and PEFT's output for each prompt."""
 
     model: PreTrainedModel
     adapters: dict[str, Path]
@@ -73,14 +73,14 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     root = tmp_path_factory.mktemp("kinds")
     model = make_model(architecture, **({"tie_word_embeddings": all_kinds == "tied"} if all_kinds else {}))
     if all_kinds == "tied":
-        with torch.no_grad():  # else what comes in dominates what goes out, and every token repeats itself
+        with torch.no_grad():  # otherwise the input embedding dominates the output, and every token repeats itself
             model.get_input_embeddings().weight.mul_(0.1)
     model.save_pretrained(root / "base")
     options = kinds(model)
     if all_kinds != "tied":
         del options["tied tokens, head"]
     if architecture == "gpt_oss":
-        del options["all biases"]  # those of its router and experts are refused
+        del options["all biases"]  # those of its router and experts are rejected
     chosen = list(options) if all_kinds else bag(architecture, options)
     adapters = {name: add_adapter(model, root / name, seed, **options[name]) for seed, name in enumerate(chosen)}
     engine = LocalEngine(
@@ -103,7 +103,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def prompts(adapter: str | None) -> list[tuple[int, ...]]:
-    """Long enough for several chunks; with aLoRA its invocation twice, at the end, and not at all."""
+    """Return prompts long enough for several chunks; with aLoRA its invocation twice, at the end, and not at all."""
     rng = random.Random(adapter)
     one, other = (tuple(rng.randrange(8, VOCABULARY) for _ in range(length)) for length in (rng.randint(50, 90), 9))
     if adapter != "activated":
@@ -127,7 +127,7 @@ def test_every_kind_equals_peft_in_one_batch(case: Case, order: int) -> None:
 
 
 def test_every_adapter_changes_something(case: Case) -> None:
-    """Or the others would prove nothing."""
+    """Otherwise the other tests would prove nothing."""
     for adapter in case.adapters:
         told_apart = [
             case.expected[adapter, prompt] != greedy(case.model, prompt, NEW_TOKENS) for prompt in prompts(adapter)

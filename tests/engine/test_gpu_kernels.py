@@ -1,4 +1,4 @@
-"""The engine on the Triton kernels, as on a GPU: here in Triton's interpreter, with the same tokens as PEFT's."""
+"""The engine on the Triton kernels, here in Triton's interpreter, generates the same tokens as PEFT."""
 
 import random
 from pathlib import Path
@@ -38,8 +38,10 @@ def architecture(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Sends every device to the kernels, and counts what reached them. The check at load goes through them as well, and
-    takes the interpreter longer than the tests."""
+    """Runs every device on the kernels and counts their launches.
+
+    The self-check at load uses them as well, and takes the interpreter longer than the tests.
+    """
     seen: list[str] = []
     monkeypatch.setattr(self_check, "verify", lambda *_: None)
     monkeypatch.setattr(self_check, "cap_from_twin", lambda _: (None, ""))
@@ -66,7 +68,7 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
 
 
 def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are recorded on a GPU, and played back."""
+    """Steps are captured and replayed as on a GPU."""
     monkeypatch.setattr(assembly, "recorder", lambda device: lambda launch: launch)
     model = make_model("llama", num_hidden_layers=1)
     adapters = {
@@ -84,7 +86,7 @@ def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], mo
 def test_experts_equal_peft(
     mixture: str, played: bool, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sorted on the device: the host never reads what a router chose."""
+    """Rows are sorted on the device: the host never reads the router's choices."""
     if played:
         monkeypatch.setattr(assembly, "recorder", lambda device: lambda launch: launch)
     route = segmented_experts.route_on_device
@@ -103,7 +105,7 @@ def test_experts_equal_peft(
 def check(
     model: PreTrainedModel, adapters: dict[str, Path], names: list[str | None], folder: Path, **config: int
 ) -> LocalEngine:
-    """Serve a request for each of the names, all in one batch; the engine, closed."""
+    """Serve one request for each of the names in one batch; return the closed engine."""
     model.save_pretrained(folder / "base")
     settings = {"threads": 1, "adapter_slots": 3, "block_size": 8, "kv_cache_tokens": 512, "max_model_len": 256}
     engine = LocalEngine(folder / "base", folder / "cache", adapters, **settings | config)

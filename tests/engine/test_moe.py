@@ -1,4 +1,4 @@
-"""Adapters on experts and routers: greedy output equals PEFT's token for token, whatever shares the batch."""
+"""Adapters on experts and routers: greedy output equals PEFT's token for token in any batch."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.output import ErrorCode
 from loragate.peft_format.kinds import AdapterKind
 
-# PEFT says so of patterns for parameters too, but heeds them.
+# PEFT warns of patterns for parameters too, but applies them.
 pytestmark = pytest.mark.filterwarnings("ignore:The following .*_pattern keys did not match:RuntimeWarning")
 
 STD = 0.2  # of an adapter's factors: experts are small, and an adapter that changes no token would test nothing
@@ -24,7 +24,7 @@ LENGTHS = (1, 2, 300, 33, 90, 7, 64, 18, 120, 5, 41, 11, 77, 26)
 
 @dataclass
 class Case:
-    """A mixture, its adapters, an engine with fewer slots than adapters, and PEFT's answers."""
+    """A mixture, its adapters, an engine with fewer slots than adapters, and PEFT's outputs."""
 
     model: PreTrainedModel
     adapters: dict[str, Path]
@@ -42,7 +42,7 @@ class Case:
         return self.answers[index, name]
 
     def check(self, requests: list[tuple[int, str | None]]) -> None:
-        """Run the requests, each a prompt's index and an adapter, at once."""
+        """Run the requests at once; each is a prompt's index and an adapter."""
         ids = [self.engine.submit(self.prompt(index), name, max_tokens=NEW_TOKENS) for index, name in requests]
         for request_id, (index, name) in zip(ids, requests, strict=True):
             self.engine.result(request_id)
@@ -91,14 +91,14 @@ def test_a_mixed_batch_equals_peft(case: Case, order: str) -> None:
     assert case.engine.core.adapters.counters.evictions > evictions, "more adapters than slots were to page"
 
 
-def test_each_adapter_without_others_equals_peft(case: Case) -> None:
+def test_each_adapter_alone_equals_peft(case: Case) -> None:
     for name in case.adapters:
         case.check([(3, name), (5, name), (4, name)])
         assert any(case.answer(i, name) != case.answer(i, None) for i in (3, 4, 5)), f"{name} changes nothing"
 
 
 def test_adapters_on_different_parameters_share_a_batch(case: Case) -> None:
-    """PEFT cannot hold these in one model: each targets parameters that the others leave alone."""
+    """PEFT cannot hold these in one model: each targets parameters that the others do not change."""
     case.check([(i, name) for i, name in enumerate(["up", "down", None, "router", "up", "down"], start=5)])
 
 

@@ -1,4 +1,4 @@
-"""Sampling: each control does what its definition says, and nothing depends on the neighbours."""
+"""Each sampling control does what its definition says, and nothing depends on the neighbours."""
 
 import math
 from collections import Counter
@@ -30,7 +30,7 @@ def token(logits: list[float], **kwargs: Any) -> int | None:
 
 
 def frequencies(logits: list[float], **sampling: Any) -> Counter[int | None]:
-    """Tokens drawn over 2,000 positions."""
+    """Return how often each token is drawn over 2,000 positions."""
     rows = [sequence(output=(0,) * i, temperature=sampling.get("temperature", 1.0), **{
         key: value for key, value in sampling.items() if key != "temperature"
     }) for i in range(2000)]  # fmt: skip
@@ -71,8 +71,8 @@ def test_min_p_is_relative_to_the_most_probable() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.1, 8.0, 40.0, 400.0])
-def test_large_vocabularies_are_drawn_from_as_if_all_were_sorted(spread: float) -> None:
-    """Whether a few candidates are all that is left, or thousands."""
+def test_large_vocabularies_are_sampled_as_if_fully_sorted(spread: float) -> None:
+    """This holds whether a few candidates are left, or thousands."""
     draws, size = 40, 6000
     generator = np.random.default_rng(int(spread))
     logits = np.stack([generator.permutation(size) for _ in range(draws)]).astype(np.float32) * (spread / size)
@@ -93,7 +93,7 @@ def _sorted_draw(logits: np.ndarray, p: SamplingParams, uniform: float) -> int:
     return int(order[np.searchsorted(left, uniform * left[-1], side="right")])
 
 
-def test_same_seed_same_token_whatever_the_batch() -> None:
+def test_same_seed_same_token_in_any_batch() -> None:
     logits = torch.randn(1, VOCABULARY, generator=torch.Generator().manual_seed(0))
     mine = sequence(temperature=1.0, seed=77, output=(1, 2))
     alone = sample(logits, [mine], EOS)[0].token
@@ -123,14 +123,14 @@ def test_a_mixed_batch_gives_each_row_what_it_gets_alone() -> None:
     assert [i for i, each in enumerate(alone) if each.token is None] == [3]
 
 
-def test_what_is_impossible_is_not_drawn_where_rounding_leaves_nothing_else() -> None:
+def test_impossible_tokens_are_not_drawn_where_rounding_leaves_nothing_else() -> None:
     logits = torch.tensor([[0.0, 0.0, -math.inf, -math.inf]])
     for sampling in (SamplingParams(9, 1, temperature=1.0), SamplingParams(9, 1, temperature=1.0, top_k=3)):
         assert draw(logits, [sampling], [1.0]).item() < 2
 
 
 class Asked(TorchDispatchMode):
-    """Keeps what was asked of the device."""
+    """Records the operations that are requested of the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Asked(TorchDispatchMode):
         return result
 
 
-def test_nothing_is_waited_for() -> None:
+def test_sampling_does_not_wait_for_the_device() -> None:
     rows = [sequence(seed=seed, **each) for seed, each in enumerate(MIXED)]
     with Asked() as asked:
         choose(torch.randn(len(rows), 40), rows, EOS)
@@ -153,8 +153,8 @@ def test_nothing_is_waited_for() -> None:
     assert asked.names.keys().isdisjoint({"_local_scalar_dense", "is_nonzero", "nonzero", "equal", "bincount", "index"})
 
 
-def test_rows_of_many_a_top_k_are_few_computations() -> None:
-    """Or one tenant's requests would hold up everybody's steps: each is dozens of launches."""
+def test_rows_with_different_top_k_share_computations() -> None:
+    """Otherwise one tenant's requests would delay all steps: each computation is dozens of launches."""
     rows = [sequence(temperature=1.0, top_k=k) for k in range(1, 41)]
     with Asked() as asked:
         choose(torch.randn(len(rows), 4000), rows, EOS)
@@ -184,13 +184,13 @@ def test_logit_bias_is_added() -> None:
     assert token([0, 3.0, 0, 0, 0, 0, 0, 0], logit_bias=((4, 5.0), (1, -100.0))) == 4
 
 
-def test_min_tokens_holds_back_eos_and_stop_tokens() -> None:
+def test_min_tokens_suppresses_eos_and_stop_tokens() -> None:
     logits = [0, 1.0, 9.0, 8.0, 0, 0, 0, 0]
     assert token(logits, min_tokens=2, stop_token_ids=frozenset([3])) == 1
     assert token(logits, min_tokens=2, output=(5, 5)) == 2
 
 
-def test_logprobs_are_the_models_own() -> None:
+def test_logprobs_are_those_of_the_model() -> None:
     logits = [0, 1.0, 2.0, 0, 0, 0, 0, 0]
     chosen = sample(torch.tensor([logits]), [sequence(top_logprobs=2, logit_bias=((1, 9.0),))], EOS)[0]
     expected = torch.tensor(logits).log_softmax(0)
@@ -200,7 +200,7 @@ def test_logprobs_are_the_models_own() -> None:
     assert [t for t, _ in chosen.logprob.top] == [2, 1]
 
 
-def test_a_row_that_is_not_finite_is_told_apart() -> None:
+def test_a_row_that_is_not_finite_is_marked() -> None:
     logits = torch.zeros(2, VOCABULARY)
     logits[0, 3] = float("nan")
     bad, good = sample(logits, [sequence(temperature=1.0), sequence()], EOS)

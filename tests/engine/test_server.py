@@ -1,4 +1,4 @@
-"""The engine as its clients see it: a process of its own, one stream, adapter bytes on demand, and its failures."""
+"""The engine as its clients see it: its own process, one stream, adapter bytes on demand, and its failures."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ PROMPT = [5, 9, 13, 21]
 
 
 class FolderSource:
-    """Adapters by digest; counts how often each was asked for."""
+    """Provides adapters by digest; counts how often each was requested."""
 
     def __init__(self) -> None:
         self.folders: dict[str, Path] = {}
@@ -87,7 +87,7 @@ async def tokens_of(client: EngineClient, request: pb.Submit) -> list[int]:
 
 
 async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> None:  # type: ignore[no-untyped-def]
-    """One start of the process serves the whole story: it takes seconds."""
+    """One process serves all parts of this test, because starting it takes seconds."""
     engine, source = client
     with pytest.raises(EngineUnavailable):
         await tokens_of(engine, submit())
@@ -101,7 +101,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     assert "model.layers.0.self_attn.q_proj" in names
     assert "lm_head" in names
 
-    # adapters come over the stream, once each, and answer as PEFT does, beside the base model
+    # adapters come over the stream, once each, and generate as PEFT does, in batches with the base model
     layout = layout_of(manifest)
     digests = {name: read_files(folder, layout).digest for name, folder in tiny.adapters.items()}
     source.folders = {digests[name]: folder for name, folder in tiny.adapters.items()}
@@ -112,7 +112,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
         assert answer == expected, name
     assert sorted(source.opened) == sorted(digests.values()), "each was fetched once, whatever the evictions"
 
-    # an adapter whose bytes are other than its digest says, or that nobody has, fails its own request
+    # an adapter whose bytes do not match its digest, or that no client has, fails its own request
     source.folders["sha256:" + "0" * 64] = tiny.adapters["a"]
     for digest, words in (
         ("sha256:" + "0" * 64, "digest"),
@@ -123,7 +123,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
             await tokens_of(engine, submit(digest))
         assert caught.value.code == pb.ERROR_CODE_ADAPTER_UNAVAILABLE
 
-    # what a client pins comes without a request, and stays whatever else is asked for
+    # an adapter that a client pins is loaded without a request, and stays whatever else is requested
     engine.pin([pb.AdapterRef(tenant_id="tn_1", digest=digests["d"])])
     for name in ("a", "b", "c", "a"):
         await tokens_of(engine, submit(digests[name]))
@@ -135,7 +135,8 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     assert (await engine.stats()).adapter_loads == loads
     engine.pin([])
 
-    # what is to be on its disk comes there without a request; what is no more leaves all tiers, once nothing runs on it
+    # a prefetched adapter is stored on the disk without a request; a deleted one leaves all tiers after its last
+    # request
     def held() -> dict[str, int]:
         return {h.adapter.digest: h.tier for h in inventory.held}
 
@@ -161,7 +162,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     assert [source.opened.count(digests[name]) for name in "bc"] == [2, 2]
     engine.pin([])
 
-    # a request that is traced is told how long it waited, and how long its prompt took
+    # a traced request reports how long it waited, and how long its prompt took
     traced = submit()
     traced.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with engine.generate(traced) as deltas:
@@ -186,7 +187,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
         while (await engine.stats()).running:
             await asyncio.sleep(0.02)
 
-    # a hung engine is told from a slow one by its heartbeat
+    # a hung engine differs from a slow one by its missing heartbeat
     async with engine.generate(submit(max_tokens=500)) as deltas:
         await anext(deltas)
         process.send_signal(signal.SIGSTOP)
@@ -218,7 +219,7 @@ async def test_sigterm_ends_it_cleanly(spawn, client) -> None:  # type: ignore[n
     assert await asyncio.to_thread(process.wait, 20) == 0
 
 
-def test_a_refused_model_exits_with_its_reason(tmp_path: Path) -> None:
+def test_a_rejected_model_exits_with_the_reason(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loragate.engine", "--model", tmp_path / "none", "--listen", target(tmp_path)]
     ended = subprocess.run(
         [*command, "--cache-dir", tmp_path], capture_output=True, text=True, timeout=120, check=False

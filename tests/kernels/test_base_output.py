@@ -1,4 +1,6 @@
-"""Changes of the base output against the same written out, beside rows of others and in other memory."""
+"""Changes of the base output against the same formula written out, with other rows in the batch and other memory
+layouts.
+"""
 
 import pytest
 import torch
@@ -54,12 +56,12 @@ def applied(change: BaseChange, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_equals_the_same_written_out(name: str) -> None:
+def test_equals_the_formula(name: str) -> None:
     assert torch.allclose(applied(CHANGES[name]), written_out(name), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_other_rows_and_outputs_stay_as_they_are(name: str) -> None:
+def test_other_rows_and_outputs_do_not_change(name: str) -> None:
     changed, expected = applied(CHANGES[name]), written_out(name)
     assert torch.equal(changed[expected == Y], Y[expected == Y])
 

@@ -1,4 +1,4 @@
-"""What goes to a device goes from memory that is never paged, whatever it was made of."""
+"""Copies to a device start from page-locked memory, whatever they were made from."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ GPU = torch.device("cuda")
 
 @pytest.mark.parametrize("numbers", [[1, 2, 3], np.array([1, 2, 3]), np.arange(6)[::2] // 2 + 1, []])
 def test_lists_and_arrays(numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch pins no tensor that it makes of an array."""
+    """torch pins no tensor that it creates from an array."""
     on_the_way: list[tuple[torch.device, bool]] = []
     locked: list[Tensor] = []
 

@@ -1,10 +1,12 @@
-"""Whose threads compute, and that others leave them alone. A process of its own each: teams are the process's."""
+"""Which threads compute, and that others do not change them. Each test has its own process, as thread teams belong to a
+process.
+"""
 
 import subprocess
 import sys
 
 import pytest
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 
 from loragate.kernels.cpu.openmp import find_library
 
@@ -20,7 +22,7 @@ def compute(): return (torch.ones(600, 600) @ torch.ones(600, 600)).sum().item()
 @pytest.fixture(autouse=True)
 def openmp() -> None:
     if find_library() is None:
-        lacking("OpenMP as torch's wheels bring it")
+        skip_for_missing("OpenMP as torch's wheels bring it")
 
 
 def output_of(script: str) -> list[str]:
@@ -38,7 +40,7 @@ def test_a_disbanded_team_ends_and_forms_again() -> None:
     assert again == working
 
 
-def test_computing_alone_is_one_threads_affair() -> None:
+def test_computing_alone_affects_one_thread() -> None:
     helper, mine = output_of("""
 compute()
 seen = []
@@ -53,8 +55,8 @@ print(seen[0], torch.get_num_threads())
     assert (helper, mine) == ("1", "2")
 
 
-def test_a_thread_keeps_its_number_after_others_chose_theirs() -> None:
-    """torch takes over the process's latest choice when a thread first asks, which must not undo its own."""
+def test_a_thread_keeps_its_number_after_others_set_theirs() -> None:
+    """torch takes the process's latest setting when a thread first asks, which must not undo the thread's own."""
     (kept,) = output_of("""
 compute()
 seen = []

@@ -17,7 +17,7 @@ def test_equals_linear(rows: int, bias: bool) -> None:
     assert torch.allclose(PackedLinear(weight, b)(x), F.linear(x, weight, b), atol=1e-4)
 
 
-def test_a_transposed_weight_is_taken_as_it_reads() -> None:
+def test_a_transposed_weight_is_read_as_such() -> None:
     weight, x = torch.randn(40, 48).T, torch.randn(3, 40)
     assert torch.allclose(PackedLinear(weight, None)(x), F.linear(x, weight), atol=1e-4)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, filled_cache, reference
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 
 from loragate.kernels import cpu
 from loragate.kernels.attention_rows import PrefillRows
@@ -15,11 +15,11 @@ from loragate.kernels.paged_attention import decode_attention, prefill_attention
 
 @pytest.fixture(autouse=True, params=["in place", "gathered"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to decode on a CPU: products over the cache as it lies, and over a copy of what a batch needs."""
+    """Both ways to decode on a CPU: products over the cache in place, and over a copy of what a batch needs."""
     if request.param == "gathered":
         monkeypatch.setattr(cpu, "available", lambda: False)
     elif not cpu.available():
-        lacking("OpenMP as torch's wheels bring it, for compiled loops")
+        skip_for_missing("OpenMP as torch's wheels bring it, for compiled loops")
     return str(request.param)
 
 
@@ -45,7 +45,7 @@ def test_prefill_equals_plain_attention(variant: str, context: int, chunk: int) 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_padding_does_not_reach_a_row(variant: str) -> None:
-    """What stands in other places of the cache, NaN included, changes nothing, to the last bit."""
+    """The rest of the cache, NaN included, changes nothing, bitwise."""
     cache, places, _, _ = filled_cache([16, 48])
     query = torch.randn(HEADS, 2, DIM, generator=torch.Generator().manual_seed(1))
     alone = decode_attention(query[:, :1], cache, decode_rows(places[:1]), VARIANTS[variant])

@@ -22,8 +22,8 @@ def test_nothing_is_off_by_more_than_half_a_step(storage: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("storage", STORAGES, ids=str)
-def test_what_was_read_is_written_back_unchanged(storage: torch.dtype) -> None:
-    """Blocks that went to the host tier and came back are the same to the last bit."""
+def test_rewriting_read_values_changes_nothing(storage: torch.dtype) -> None:
+    """Blocks that went to the host tier and came back are bitwise the same."""
     cache = QuantizedLayerCache(64, 2, 8, 4, torch.float32, CPU, storage)
     generator = torch.Generator().manual_seed(1)
     keys, values = torch.randn(2, 32, 8, generator=generator), torch.randn(2, 32, 4, generator=generator)
@@ -53,7 +53,7 @@ def test_attention_stays_close(storage: torch.dtype) -> None:
     assert torch.allclose(exact, close, atol=0.08)
 
 
-def test_the_null_place_holds_zeros_and_nan_stays_its_own() -> None:
+def test_the_null_place_holds_zeros_and_nan_stays_with_its_own_token() -> None:
     cache = QuantizedLayerCache(8, 1, 4, 4, torch.float32, CPU, torch.int8)
     bad = torch.full((1, 1, 4), float("nan"))
     write_kv(cache, torch.tensor([3]), bad, bad)

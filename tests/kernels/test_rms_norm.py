@@ -1,8 +1,8 @@
-"""RMSNorm in one pass equals the formula, however it is computed, and rows do not know of each other."""
+"""RMSNorm in one pass equals the formula on every path, and rows are independent."""
 
 import pytest
 import torch
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 from torch import Tensor
 
 from loragate.kernels import cpu
@@ -21,7 +21,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "in torch":
         monkeypatch.setattr(cpu, "available", lambda: False)
     elif not cpu.available():
-        lacking("OpenMP as torch's wheels bring it, for compiled loops")
+        skip_for_missing("OpenMP as torch's wheels bring it, for compiled loops")
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -43,14 +43,14 @@ def test_equals_the_formula(kind: str, features: int, dtype: torch.dtype) -> Non
     assert torch.allclose(out.double(), formula(x, weight, KINDS[kind]), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-def test_takes_views_that_do_not_lie_together() -> None:
-    """As the heads of q in the fused output of q, k and v."""
+def test_takes_strided_views() -> None:
+    """Such as the heads of q in the fused output of q, k and v."""
     wide, weight = numbers(4, 3 * 64), numbers(64)
     x = wide.view(4, 3, 64)[:, 1]
     assert torch.equal(KINDS["Llama"](x, weight), KINDS["Llama"](x.clone(), weight))
 
 
-def test_nothing_of_a_row_reaches_another() -> None:
+def test_rows_do_not_affect_each_other() -> None:
     x, weight = numbers(5, 64), numbers(64)
     x[2] = torch.nan
     out = KINDS["Llama"](x, weight)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 from torch import Tensor
 
 from loragate.kernels import cpu
@@ -22,11 +22,11 @@ def factors(rank: int) -> ExpertFactors:
 
 @pytest.fixture(autouse=True, params=["compiled", "one by one"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways of computing it: with compiled loops, and without."""
+    """Both implementations: with compiled loops, and without."""
     if request.param == "one by one":
         monkeypatch.setattr(cpu, "available", lambda: False)
     elif not cpu.available():
-        lacking("OpenMP as torch's wheels bring it, for compiled loops")
+        skip_for_missing("OpenMP as torch's wheels bring it, for compiled loops")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def table() -> ExpertTable:
 
 
 def choose(rows: int, routing: str) -> Tensor:
-    """Two different experts for each row, [rows, 2]."""
+    """Choose two different experts for each row, [rows, 2]."""
     if routing == "one pair":
         return torch.tensor([[3, 1]]).repeat(rows, 1)
     last = 2 if routing == "two experts" else EXPERTS
@@ -51,7 +51,7 @@ def segments_from(slots: list[int]) -> list[Segment]:
 
 
 def by_pair(routing: Routing, chosen: Tensor, slots: list[int]) -> tuple[list[int], list[int]]:
-    """The expert and the slot of each routed row, from the choice itself."""
+    """Return the expert and the slot of each routed row, derived from the choice itself."""
     return chosen.reshape(-1)[routing.order].tolist(), [slots[row] for row in routing.rows.tolist()]
 
 
@@ -102,7 +102,7 @@ def test_nan_in_one_adapter_stays_in_its_rows(table: ExpertTable) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_rows_result_does_not_depend_on_who_else_is_routed(dtype: torch.dtype) -> None:
+def test_a_rows_result_does_not_depend_on_other_routed_rows(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     weights, biases = torch.randn(EXPERTS, OUT, IN).to(dtype), torch.randn(EXPERTS, OUT).to(dtype)
     linear = StackedLinear(weights, biases)

@@ -1,4 +1,4 @@
-"""Segmented LoRA against its row-by-row reference in float64, over the shapes that adapter popularity takes."""
+"""Segmented LoRA against its row-by-row reference in float64, for the shapes that adapter popularity takes."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 
 from loragate.kernels import cpu
 from loragate.kernels.base_output import Affine
@@ -29,16 +29,16 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15}
 
 @pytest.fixture(autouse=True, params=["compiled", "one by one"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of computing it: with compiled loops, and without."""
+    """Both implementations: with compiled loops, and without."""
     if request.param == "one by one":
         monkeypatch.setattr(cpu, "available", lambda: False)
     elif not cpu.available():
-        lacking("OpenMP as torch's wheels bring it, for compiled loops")
+        skip_for_missing("OpenMP as torch's wheels bring it, for compiled loops")
     return str(request.param)
 
 
 def make_weights(seed: int, ranks: tuple[int, ...] = (4, 8)) -> LoraWeights:
-    """Random weights; every second adapter has a bias, every third a scale too, as DoRA does."""
+    """Return random weights; every second adapter has a bias, every third also a scale, as DoRA does."""
     generator = torch.Generator().manual_seed(seed)
     expands, affines, start, out_start = [], [], 0, 0
     width = OUT // len(ranks)
@@ -84,7 +84,7 @@ def test_any_division_into_segments(slots: list[int]) -> None:
     assert torch.allclose(out.double(), expected, atol=1e-4)
 
 
-def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
+def test_a_reused_slot_computes_the_new_adapter() -> None:
     segments = segments_from([0, 0, 1])
     x, start = torch.ones(3, IN), torch.zeros(3, OUT)
     first, second, other = make_weights(1), make_weights(3), make_weights(2)
@@ -111,7 +111,7 @@ def test_nan_in_one_adapter_stays_in_its_rows() -> None:
 
 
 def test_decode_rows_do_not_depend_on_their_neighbours(path: str) -> None:
-    """Bitwise: a tenant must not see in its tokens who else is being served."""
+    """Bitwise: a tenant's tokens must not reveal who else is being served."""
     if path != "compiled":
         pytest.skip("only the compiled loops promise it")
     generator = torch.Generator().manual_seed(5)

@@ -1,4 +1,4 @@
-"""Tiny random base models, adapters that PEFT itself made and saved on them, and hand-made files."""
+"""Tiny random base models, adapters that PEFT created and saved for them, and hand-made files."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ CONFIGS: dict[str, Callable[[], transformers.PreTrainedConfig]] = {
 
 @dataclass(frozen=True)
 class Wrapped:
-    """What PEFT made of one module."""
+    """A module that PEFT wrapped."""
 
     rank: int
     scaling: float
@@ -67,7 +67,7 @@ class Wrapped:
 
 @dataclass(frozen=True)
 class Upload:
-    """The two files of an adapter, and the base it is for."""
+    """The two files of an adapter, and the base model that it is for."""
 
     config: bytes
     tensors: bytes
@@ -78,12 +78,12 @@ class Upload:
         return BytesIO(self.tensors)
 
     def edited(self, **fields: object) -> "Upload":
-        """With some fields of adapter_config.json replaced."""
+        """Return the upload with some fields of adapter_config.json replaced."""
         return replace(self, config=json.dumps(json.loads(self.config) | fields).encode())
 
 
 def layout_of(model: transformers.PreTrainedModel) -> BaseLayout:
-    """What an engine that served everything would say about the model."""
+    """Return the layout that an engine serving everything would report for the model."""
     found = targets(model)
     return BaseLayout(
         model_type=model.config.model_type,
@@ -115,7 +115,7 @@ def _wrapped_modules(model: peft.PeftModel) -> Iterator[tuple[str, Wrapped]]:
 
 @pytest.fixture(scope="session")
 def base_model() -> Callable[[str], transformers.PreTrainedModel]:
-    """A fresh tiny model, each time the same one; PEFT changes a model in place, so none is shared."""
+    """Creates a tiny model, each time the same one; PEFT changes models in place, so none is shared."""
 
     def make(kind: str) -> transformers.PreTrainedModel:
         torch.manual_seed(0)
@@ -130,7 +130,7 @@ def base_model() -> Callable[[str], transformers.PreTrainedModel]:
 
 @pytest.fixture
 def make_adapter(base_model: Callable[[str], transformers.PreTrainedModel], tmp_path: Path) -> Callable[..., Upload]:
-    """Wraps a tiny model with PEFT, changes what would have been trained at random, and saves it."""
+    """Wraps a tiny model with PEFT, randomizes the weights that training would change, and saves it."""
 
     def make(
         kind: str, dtype: torch.dtype = torch.float32, save_embedding_layers: str | bool = False, **fields: object
@@ -169,7 +169,7 @@ def read_by_peft(
 
 @pytest.fixture
 def layout() -> BaseLayout:
-    """Two layers of two projections, an embedding and a head: enough to plan for by hand."""
+    """Two layers of two projections, an embedding and a head: small enough to plan by hand."""
     modules = [
         TargetModule("model.embed_tokens", ModuleKind.EMBEDDING, 96, 8),
         *(
@@ -184,7 +184,7 @@ def layout() -> BaseLayout:
 
 @pytest.fixture
 def upload(layout: BaseLayout) -> Upload:
-    """A right adapter of rank 4 for every q_proj of `layout`, written by safetensors."""
+    """A valid adapter of rank 4 for every q_proj of `layout`, written by safetensors."""
     prefix = "base_model.model.model.layers"
     tensors = {}
     for layer in range(2):

@@ -111,7 +111,7 @@ CASES = [
 ]
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PEFT's, on patterns that match nothing
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PEFT's warning about patterns that match nothing
 
 MakeAdapter = Callable[..., Any]
 BLOCKS = peft.tuners.lora.config.BdLoraConfig(target_modules_bd_b=["q_proj"], nblocks=2)
@@ -150,10 +150,10 @@ def test_plan_is_what_peft_wraps(
 
 
 @pytest.mark.parametrize("fields", LLAMA_VARIANTS.values(), ids=LLAMA_VARIANTS.keys())
-def test_spec_as_its_author_wrote_it_reads_the_same(
+def test_the_authors_own_target_specification_reads_the_same(
     make_adapter: MakeAdapter, read_by_peft: ReadByPeft, fields: dict[str, Any]
 ) -> None:
-    """PEFT saves what it resolved ("all-linear" as a list of names); a file may hold the original as well."""
+    """PEFT saves the resolved value ("all-linear" as a list of names); a file may hold the original as well."""
     upload = make_adapter("llama", **{"r": 4, "lora_alpha": 16, **fields}).edited(**fields)
 
     assert scalings(read(upload).modules) == scalings(read_by_peft("llama", upload))
@@ -188,7 +188,7 @@ def test_half_precision_is_served(make_adapter: MakeAdapter, dtype: torch.dtype,
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_never_served_is_refused_by_its_field(
+def test_what_is_never_served_is_rejected_by_its_field(
     make_adapter: MakeAdapter, fields: dict[str, Any], param: str
 ) -> None:
     upload = make_adapter("llama", **{"target_modules": ["q_proj"], **fields})
@@ -214,7 +214,7 @@ def test_what_is_never_served_is_refused_by_its_field(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_the_engine_does_not_serve_is_refused_by_its_field(
+def test_what_the_engine_does_not_serve_is_rejected_by_its_field(
     make_adapter: MakeAdapter, kind: str, fields: dict[str, Any], param: str
 ) -> None:
     upload = make_adapter(kind, **{"target_modules": ["q_proj"], **fields})
@@ -235,7 +235,7 @@ def test_what_the_engine_does_not_serve_is_refused_by_its_field(
         ({"trainable_token_indices": [1, 2]}, "trainable_tokens"),
     ],
 )
-def test_tensors_of_a_kind_that_the_config_hides_are_refused_by_name(
+def test_tensors_that_contradict_the_config_are_rejected_by_name(
     make_adapter: MakeAdapter, fields: dict[str, Any], tensor: str
 ) -> None:
     hidden = {"use_dora": False, "modules_to_save": None, "trainable_token_indices": None}

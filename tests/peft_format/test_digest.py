@@ -1,4 +1,4 @@
-"""One adapter, one digest: whatever changes an answer changes it, and nothing else does."""
+"""One adapter, one digest: whatever changes an output changes the digest, and nothing else does."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ def digest(upload: Any) -> str:
         {"ensure_weight_tying": True},
     ],
 )
-def test_what_changes_the_answer_changes_the_digest(upload: Any, fields: dict[str, object]) -> None:
+def test_what_changes_the_output_changes_the_digest(upload: Any, fields: dict[str, object]) -> None:
     assert digest(upload.edited(**fields)) != digest(upload)
 
 
@@ -75,11 +75,11 @@ def test_the_order_of_patterns_counts(upload: Any) -> None:
         {"use_qalora": True, "velora_config": {"num_groups": 4}, "monteclora_config": {"num_samples": 8}},
     ],
 )
-def test_what_does_not_change_the_answer_does_not_change_the_digest(upload: Any, fields: dict[str, object]) -> None:
+def test_what_does_not_change_the_output_does_not_change_the_digest(upload: Any, fields: dict[str, object]) -> None:
     assert digest(upload.edited(**fields)) == digest(upload)
 
 
-def test_no_two_of_the_kinds_share_a_digest(upload: Any) -> None:
+def test_no_two_kinds_share_a_digest(upload: Any) -> None:
     fields = [
         {"use_dora": True},
         *({"trainable_token_indices": value} for value in ([5], [6], {"lm_head": [5]}, {"embed": [5]})),
@@ -130,7 +130,7 @@ def test_any_change_of_the_tensors_changes_the_digest(
 
 
 def test_order_and_metadata_of_the_file_do_not_count(upload: Any) -> None:
-    """The same tensors laid out the other way round, in a file written by hand."""
+    """The file has the same tensors in reverse order, written by hand."""
     tensors = load(upload.tensors)
     entries: dict[str, object] = {"__metadata__": {"note": "mine"}}
     data = b""
@@ -171,6 +171,6 @@ def test_the_digest_is_the_same_in_another_process(upload: Any, tmp_path: Any) -
     assert seen.stdout.strip() == digest(upload)
 
 
-def test_the_digest_is_this_one_for_ever(upload: Any) -> None:
+def test_the_digest_never_changes(upload: Any) -> None:
     """Digests name blobs and cached adapters: a change of the canonical form must be deliberate."""
     assert digest(upload) == "sha256:52abf4e41acdb60cb082ce8e38f5b90eaa8e9d5a346890470df034e109780c31"

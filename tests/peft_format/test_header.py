@@ -1,4 +1,4 @@
-"""The safetensors header: right ones as safetensors reads them, wrong ones refused, and never anything else."""
+"""The safetensors header: valid ones read as safetensors reads them, invalid ones are always rejected."""
 
 import json
 import random
@@ -31,7 +31,7 @@ def read(raw: bytes) -> Header:
     return read_header(BytesIO(raw), len(raw))
 
 
-def test_right_header_is_read_with_absolute_offsets() -> None:
+def test_a_valid_header_is_read_with_absolute_offsets() -> None:
     raw = pack({"b": B, "__metadata__": {"format": "pt"}, "a": A})
     header = read(raw)
 
@@ -51,7 +51,7 @@ def test_right_header_is_read_with_absolute_offsets() -> None:
         max_size=6,
     )
 )
-def test_what_safetensors_writes_is_read_byte_for_byte(shapes: dict[str, Any]) -> None:
+def test_files_of_safetensors_are_read_byte_for_byte(shapes: dict[str, Any]) -> None:
     arrays = {name: np.random.default_rng(0).random(shape).astype(dtype) for name, (dtype, shape) in shapes.items()}
     raw = save(arrays)
     header = read(raw)
@@ -133,7 +133,7 @@ MALFORMED: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("raw", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_header_is_refused_in_bounded_memory(raw: bytes) -> None:
+def test_a_malformed_header_is_rejected_in_bounded_memory(raw: bytes) -> None:
     file = BytesIO(raw)
     tracemalloc.start()
     try:
@@ -150,7 +150,7 @@ def test_malformed_header_is_refused_in_bounded_memory(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("lie", [-1, 1, 1 << 40])
-def test_a_size_that_is_not_the_files_is_refused(lie: int) -> None:
+def test_a_size_that_differs_from_the_files_is_rejected(lie: int) -> None:
     raw = pack({"a": A, "b": B})
     with pytest.raises(AdapterRejected):
         read_header(BytesIO(raw), len(raw) + lie)
@@ -179,7 +179,7 @@ MUTATIONS: list[Callable[[bytearray, random.Random], None]] = [_flip, _cut, _rep
 
 @settings(max_examples=800, deadline=None)
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=4))
-def test_a_damaged_file_is_refused_or_read_as_safetensors_reads_it(
+def test_a_damaged_file_is_rejected_or_read_as_safetensors_reads_it(
     rng: random.Random, mutations: list[Callable[[bytearray, random.Random], None]]
 ) -> None:
     raw = bytearray(save({"a.lora_A": np.ones((2, 3), np.float32), "b": np.ones(5, np.float16)}, {"format": "pt"}))

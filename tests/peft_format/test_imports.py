@@ -1,4 +1,4 @@
-"""The part is light: gateways and stores read adapters with it, and must not pay for torch."""
+"""The package is light: gateways and stores read adapters with it and must not load torch."""
 
 import subprocess
 import sys

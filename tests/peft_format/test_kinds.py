@@ -1,4 +1,4 @@
-"""Every kind of adapter where something does not fit: what PEFT refuses, what contradicts itself, what is hidden."""
+"""Mismatches for every kind of adapter: what PEFT rejects, what contradicts itself, what is hidden."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from peft.tuners.lora.config import BdLoraConfig, MontecloraConfig
-from peft_answers import read
+from peft_outputs import read
 from safetensors.torch import load, save
 
 from loragate.peft_format.errors import AdapterRejected
@@ -26,13 +26,13 @@ BLOCKS = BdLoraConfig(target_modules_bd_a=["o_proj"], target_modules_bd_b=["q_pr
 
 
 def changed(upload: Any, **tensors: torch.Tensor | None) -> Any:
-    """With tensors replaced, added (by whole name) or, for None, left out."""
+    """Return the upload with tensors replaced, added (by whole name) or, for None, removed."""
     merged = {**load(upload.tensors), **tensors}
     raw = save({name: tensor.contiguous() for name, tensor in merged.items() if tensor is not None})
     return replace(upload, tensors=raw)
 
 
-def refusal(upload: Any) -> AdapterRejected:
+def rejection(upload: Any) -> AdapterRejected:
     with pytest.raises(AdapterRejected) as caught:
         read(upload)
     assert caught.value.message.endswith(".")
@@ -111,12 +111,12 @@ def refusal(upload: Any) -> AdapterRejected:
         ("llama", {}, {"use_bdlora": {"target_modules_bd_a": ["q_proj"], "nblocks": 3}}, "use_bdlora"),
     ],
 )
-def test_what_does_not_go_together_is_refused_by_its_field(
+def test_contradictions_are_rejected_by_their_field(
     make_adapter: Any, kind: str, made: dict[str, Any], edits: dict[str, Any], param: str
 ) -> None:
     upload = make_adapter(kind, **{"r": 4, "target_modules": ["q_proj"], **made}).edited(**edits)
 
-    assert refusal(upload).param == f"adapter_config.json: {param}"
+    assert rejection(upload).param == f"adapter_config.json: {param}"
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,20 @@ def test_what_does_not_go_together_is_refused_by_its_field(
         ({"use_bdlora": BLOCKS, "target_modules": ["q_proj", "o_proj"]}, f"{PREFIX}.self_attn.o_proj.lora_A.weight"),
     ],
 )
-def test_a_tensor_that_is_missing_or_misshapen_is_named(make_adapter: Any, fields: dict[str, Any], named: str) -> None:
+def test_a_missing_or_misshapen_tensor_is_named(make_adapter: Any, fields: dict[str, Any], named: str) -> None:
     upload = make_adapter("llama", **{"r": 4, "target_modules": ["q_proj"], **fields})
     other = torch.ones(tuple(size + 1 for size in load(upload.tensors)[named].shape))
 
     for tensor in (None, other):
-        assert refusal(changed(upload, **{named: tensor})).param == f"adapter_model.safetensors: {named}"
+        assert rejection(changed(upload, **{named: tensor})).param == f"adapter_model.safetensors: {named}"
 
 
 @pytest.mark.parametrize("position", ["base_layer.lora_A", "base_layer.lora_B", "lora_A", "lora_B"])
-def test_nested_parameters_are_told_apart_by_their_order(make_adapter: Any, position: str) -> None:
+def test_nested_parameters_are_distinguished_by_their_order(make_adapter: Any, position: str) -> None:
     fields = {"target_modules": [], "target_parameters": ["down_proj", "gate_up_proj"]}
     name = f"{PREFIX}.mlp.experts.{position}.weight"
 
-    error = refusal(changed(make_adapter("gpt_oss", r=4, **fields), **{name: torch.ones(1, 1)}))
+    error = rejection(changed(make_adapter("gpt_oss", r=4, **fields), **{name: torch.ones(1, 1)}))
 
     assert error.param == f"adapter_model.safetensors: {name}"
     assert ("gate_up_proj" if "base_layer" in position else "down_proj") in error.message
@@ -166,13 +166,13 @@ def test_nested_parameters_are_told_apart_by_their_order(make_adapter: Any, posi
         ),
     ],
 )
-def test_tied_tensors_that_differ_are_refused(make_adapter: Any, fields: dict[str, Any], tensor: str) -> None:
+def test_tied_tensors_that_differ_are_rejected(make_adapter: Any, fields: dict[str, Any], tensor: str) -> None:
     upload = make_adapter("tied_llama", r=4, **fields)
     values = load(upload.tensors)[tensor].clone()
     values[0, 0] += 1
 
     assert read(upload).tied
-    assert refusal(changed(upload, **{tensor: values})).param == f"adapter_model.safetensors: {tensor}"
+    assert rejection(changed(upload, **{tensor: values})).param == f"adapter_model.safetensors: {tensor}"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_tied_tensors_that_differ_are_refused(make_adapter: Any, fields: dict[st
         ("tied_gpt2", {"target_modules": ["c_attn"]}, {"transformer.wte.weight", "lm_head.weight"}),
     ],
 )
-def test_saved_copies_of_the_base_are_to_be_compared(
+def test_saved_copies_of_the_base_must_be_compared(
     make_adapter: Any, kind: str, fields: dict[str, Any], paths: set[str]
 ) -> None:
     upload = make_adapter(kind, save_embedding_layers=True, r=4, **fields)
@@ -198,24 +198,24 @@ def test_saved_copies_of_the_base_are_to_be_compared(
     assert plan.base_copies.keys() == paths
     assert plan.size_bytes == sum(spec.end - spec.begin for spec in plan.tensors)
     unable = replace(upload.layout, serves=frozenset(Kind) - {Kind.BASE_COPIES})
-    assert "save_embedding_layers=False" in refusal(replace(upload, layout=unable)).message
+    assert "save_embedding_layers=False" in rejection(replace(upload, layout=unable)).message
 
 
-def test_what_only_training_needs_is_explained_for_targets_alone(make_adapter: Any) -> None:
+def test_training_only_tensors_are_explained_for_targets_alone(make_adapter: Any) -> None:
     upload = make_adapter("llama", r=4, target_modules=["q_proj"], monteclora_config=MontecloraConfig())
     sampler = f"{PREFIX}.self_attn.q_proj.lora_monteclora_sampler.std_prior"
     assert sampler in load(upload.tensors)
 
     assert sampler not in {spec.name for spec in read(upload).tensors}
     elsewhere = sampler.replace("q_proj", "k_proj")
-    assert refusal(changed(upload, **{elsewhere: torch.ones(4)})).param.endswith(elsewhere)
+    assert rejection(changed(upload, **{elsewhere: torch.ones(4)})).param.endswith(elsewhere)
 
 
-def test_qalora_on_another_base_is_refused_with_advice(make_adapter: Any) -> None:
+def test_qalora_on_another_base_is_rejected_with_advice(make_adapter: Any) -> None:
     upload = make_adapter("llama", r=4, target_modules=["q_proj"], use_qalora=True, qalora_group_size=4)
     pooled = {f"base_model.model.model.layers.{n}.self_attn.q_proj.lora_A.weight": torch.ones(4, 8) for n in range(3)}
 
-    assert "GPTQ" in refusal(changed(upload, **pooled)).message
+    assert "GPTQ" in rejection(changed(upload, **pooled)).message
 
 
 def test_activation_keeps_the_tokens_in_order(make_adapter: Any) -> None:
@@ -226,8 +226,8 @@ def test_activation_keeps_the_tokens_in_order(make_adapter: Any) -> None:
     assert read(make_adapter("llama", target_modules=["q_proj"], alora_invocation_tokens=[])).invocation_tokens is None
 
 
-def test_parts_that_the_engine_does_not_serve_are_refused(make_adapter: Any) -> None:
-    """Each part of the model has its say besides the kinds."""
+def test_parts_that_the_engine_does_not_serve_are_rejected(make_adapter: Any) -> None:
+    """Each part of the model can reject an adapter, in addition to the kinds."""
     for kind, fields, part in (
         ("llama", {"modules_to_save": ["lm_head"]}, "lm_head"),
         ("llama", {"trainable_token_indices": [5]}, "model.embed_tokens"),
@@ -238,7 +238,7 @@ def test_parts_that_the_engine_does_not_serve_are_refused(make_adapter: Any) -> 
     ):
         upload = make_adapter(kind, **{"r": 4, "target_modules": ["q_proj"], **fields})
         assert read(upload)
-        assert part in refusal(replace(upload, layout=without(upload.layout, part))).message
+        assert part in rejection(replace(upload, layout=without(upload.layout, part))).message
 
 
 def without(layout: BaseLayout, part: str) -> BaseLayout:
@@ -279,20 +279,20 @@ FIELDS = (
 
 
 @pytest.mark.parametrize("name", UPLOADS)
-def test_whatever_the_config_says_it_is_planned_or_refused(make_adapter: Any, name: str) -> None:
-    """Every byte of a planned file is explained, and nothing but a refusal is ever raised."""
+def test_any_config_is_planned_or_rejected(make_adapter: Any, name: str) -> None:
+    """Every byte of a planned file is explained, and only rejections are ever raised."""
     kind, fields = UPLOADS[name]
     upload = make_adapter(kind, save_embedding_layers="auto", r=4, **fields)
     names = sorted(load(upload.tensors))
 
     @cache
-    def lacking(tensor: str | None) -> Any:
+    def skip_for_missing(tensor: str | None) -> Any:
         return upload if tensor is None else changed(upload, **{tensor: None})
 
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=3), st.none() | st.sampled_from(names))
     def planned_or_refused(edits: dict[str, object], tensor: str | None) -> None:
-        edited = lacking(tensor).edited(**edits)
+        edited = skip_for_missing(tensor).edited(**edits)
         try:
             plan = read(edited)
         except AdapterRejected:
@@ -307,7 +307,7 @@ def test_whatever_the_config_says_it_is_planned_or_refused(make_adapter: Any, na
 
 
 def test_many_names_cost_no_more_than_reading_them(make_adapter: Any) -> None:
-    """Nothing is done for each pair of a name and a module, of which there would be sixty million."""
+    """No work is done for each pair of a name and a module; there would be sixty million pairs."""
     upload = make_adapter("llama", r=4, target_modules=["q_proj"])
     names = [f"x{number}" for number in range(30_000)]
     layer = "model.layers.{}.mlp.up_proj"

@@ -1,4 +1,4 @@
-"""Every kind of adapter that PEFT saves: a model changed as the plan says answers as PEFT's own does."""
+"""Every kind of adapter that PEFT saves: a model changed as planned computes the same as PEFT's own."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from peft.tuners.lora.config import BdLoraConfig, MontecloraConfig
-from peft_answers import answer_by_peft, answer_by_plan, logits, read
+from peft_outputs import logits, output_by_peft, output_by_plan, read
 
 from loragate.peft_format.kinds import AdapterKind as Kind
 
@@ -209,13 +209,13 @@ CASES: dict[str, tuple[str, dict[str, Any], set[Kind]]] = {
     "gpt-oss, no modules": ("gpt_oss", {"target_modules": None, "target_parameters": ["down_proj"]}, {Kind.PARAMETERS}),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # PEFT's, on tied weights and on patterns that match nothing
+pytestmark = pytest.mark.filterwarnings("ignore")  # PEFT's warnings about tied weights and patterns that match nothing
 
 BaseModel = Callable[[str], transformers.PreTrainedModel]
 
 
 @pytest.mark.parametrize(("model_type", "fields", "kinds"), CASES.values(), ids=CASES.keys())
-def test_the_plan_answers_as_peft_does(
+def test_the_plan_computes_the_same_as_peft(
     make_adapter: Any, base_model: BaseModel, tmp_path: Path, model_type: str, fields: dict[str, Any], kinds: set[Kind]
 ) -> None:
     upload = make_adapter(model_type, save_embedding_layers="auto", **{"r": 4, "lora_alpha": 12, **fields})
@@ -224,23 +224,23 @@ def test_the_plan_answers_as_peft_does(
 
     plan = read(upload)
 
-    expected = answer_by_peft(upload, base_model(model_type), tmp_path)
+    expected = output_by_peft(upload, base_model(model_type), tmp_path)
     assert plan.kinds == kinds
     assert (expected - plain).abs().max() > 1e-3, "the adapter does something"
-    torch.testing.assert_close(answer_by_plan(plan, upload, base_model(model_type)), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(output_by_plan(plan, upload, base_model(model_type)), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("init", ["pissa", "olora"])
-def test_a_converted_initialisation_is_plain_lora(
+def test_a_converted_initialization_is_plain_lora(
     make_adapter: Any, base_model: BaseModel, tmp_path: Path, init: str
 ) -> None:
-    """Saved as PEFT's guide says, the adapter brings along what its initialisation took from the base model."""
+    """Saved as PEFT's guide describes, the adapter includes what its initialization took from the base model."""
     made = make_adapter("llama", target_modules=ATTENTION)
     config = peft.LoraConfig(
         task_type="CAUSAL_LM", r=4, lora_alpha=12, target_modules=ATTENTION, init_lora_weights=init
     )
     model = peft.get_peft_model(base_model("llama"), config)
-    model.peft_config["default"].init_lora_weights = True  # the guide's: keeps PEFT from doing it twice
+    model.peft_config["default"].init_lora_weights = True  # as in the guide: prevents PEFT from doing it twice
     model.save_pretrained(tmp_path / "initial")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -257,4 +257,4 @@ def test_a_converted_initialisation_is_plain_lora(
     plan = read(upload)
 
     assert plan.max_rank == 8
-    torch.testing.assert_close(answer_by_plan(plan, upload, base_model("llama")), trained, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(output_by_plan(plan, upload, base_model("llama")), trained, rtol=1e-4, atol=1e-4)

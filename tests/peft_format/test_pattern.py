@@ -1,4 +1,4 @@
-"""User's regular expressions: `re` is the oracle where it can be afforded, and refusal is the answer elsewhere."""
+"""Users' regular expressions: `re` is the oracle where it is fast enough; elsewhere they must be rejected."""
 
 import random
 import re
@@ -76,7 +76,7 @@ def test_suffix_matches_are_those_of_re(text: str, names: list[str]) -> None:
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("ab.*+?{}[]()|^$\\d,1-:<>P="), max_size=30), NAMES)
-def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
+def test_any_text_is_a_pattern_or_rejected(text: str, name: str) -> None:
     try:
         found = FullPattern(text, "target_modules", Budget()).matches(name)
     except AdapterRejected:
@@ -123,7 +123,7 @@ def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
         "(" * 5_000 + ")" * 5_000,
     ],
 )
-def test_what_is_not_bounded_or_not_read_is_refused_with_the_field(text: str) -> None:
+def test_unbounded_or_unreadable_patterns_are_rejected_with_the_field(text: str) -> None:
     for kind in (FullPattern, SuffixPattern):
         with pytest.raises(AdapterRejected) as caught:
             kind(text, "exclude_modules", Budget())
@@ -144,7 +144,7 @@ def test_what_is_not_bounded_or_not_read_is_refused_with_the_field(text: str) ->
         "(([a-z])+.)+[A-Z]",
     ],
 )
-def test_patterns_that_make_re_take_for_ever_are_simply_matched(text: str) -> None:
+def test_patterns_with_exponential_time_in_re_are_matched_quickly(text: str) -> None:
     assert not FullPattern(text, "target_modules", Budget()).matches("a" * 60 + "!")
 
 
@@ -158,7 +158,7 @@ def test_patterns_that_make_re_take_for_ever_are_simply_matched(text: str) -> No
         "[ab]*a[ab]{30}c",
     ],
 )
-def test_what_would_take_too_much_work_is_refused(text: str) -> None:
+def test_patterns_that_need_too_much_work_are_rejected(text: str) -> None:
     rng = random.Random(0)
     names = ["".join(rng.choices("ab", k=200)) for _ in range(2_000)]
 
@@ -175,7 +175,7 @@ def test_the_budget_is_shared() -> None:
         match_all(texts, names, Budget(5_000))
 
 
-def test_a_name_that_was_seen_before_still_costs_its_length() -> None:
+def test_a_repeated_name_still_costs_its_length() -> None:
     with pytest.raises(AdapterRejected, match="too much work"):
         match_all(["a+"], ["a" * 100] * 50, Budget(5_000))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 
 _BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 _OPTIONS = "-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync=off -c max_connections=200"
@@ -51,7 +51,7 @@ class PostgresServer:
 def private_postgres(*, autovacuum: bool = False) -> Iterator[PostgresServer]:
     """Run a cluster within the block. Autovacuum is off by default, as its connections prevent copying a database."""
     if not _BINARIES:
-        lacking("Postgres")
+        skip_for_missing("Postgres")
     home = Path(tempfile.mkdtemp(prefix="pg"))
     try:
         if os.getuid() == 0:  # Postgres refuses to run as root

@@ -6,11 +6,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from lacking import lacking
 from redis import Redis
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
+from skip_for_missing import skip_for_missing
 
 
 class RedisServer:
@@ -19,7 +19,7 @@ class RedisServer:
     def __init__(self) -> None:
         binary = shutil.which("redis-server")
         if binary is None:
-            lacking("redis-server")
+            skip_for_missing("redis-server")
         self._binary = binary
         self._folder = Path(
             tempfile.mkdtemp(prefix="redis-")

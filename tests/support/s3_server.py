@@ -14,7 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from unittest.mock import patch
 
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 
 BUCKET = "loragate"
 _ADDRESS = re.compile(r"Running on (http://[\d.:]+)")
@@ -25,7 +25,7 @@ class S3Server:
 
     def __init__(self) -> None:
         if find_spec("moto") is None or find_spec("s3fs") is None:
-            lacking("moto and s3fs")
+            skip_for_missing("moto and s3fs")
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self.endpoint = self._listening()

@@ -1,4 +1,4 @@
-"""An adapter that brings the base model's embedding along fits that base model only."""
+"""An adapter that contains a copy of the base model's embedding fits that base model only."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ TENSORS = "adapter_model.safetensors"
 COPY = "base_model.model.model.embed_tokens.base_layer.weight"
 
 
-def saved_along(tiny: Any, directory: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Path:
+def adapter_with_embedding(tiny: Any, directory: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Path:
     adapter = add_adapter(tiny.model, directory, 1, target_modules=["embed_tokens", "q_proj"])
     tensors = load_file(adapter / TENSORS)
     tensors[COPY] = change(tiny.model.get_input_embeddings().weight.detach().clone())
@@ -22,20 +22,20 @@ def saved_along(tiny: Any, directory: Path, change: Callable[[torch.Tensor], tor
 
 def test_a_copy_of_this_base_is_accepted(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
     adapters = {
-        "as is": saved_along(tiny, tmp_path / "1", lambda weight: weight),
-        "rounded": saved_along(tiny, tmp_path / "2", lambda weight: weight.bfloat16()),
+        "as is": adapter_with_embedding(tiny, tmp_path / "1", lambda weight: weight),
+        "rounded": adapter_with_embedding(tiny, tmp_path / "2", lambda weight: weight.bfloat16()),
     }
     engine = start(adapters=adapters)
     for name, adapter in adapters.items():
         assert engine.generate([5, 6, 7], name) == greedy(tiny.model, [5, 6, 7], 8, adapter)
 
 
-def test_a_copy_of_another_base_is_refused_in_words(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_copy_of_another_base_is_rejected_by_name(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
     def one_value_apart(weight: torch.Tensor) -> torch.Tensor:
         weight[3, 4] += 1e-3
         return weight
 
-    engine = start(adapters={"a": saved_along(tiny, tmp_path / "a", one_value_apart)})
+    engine = start(adapters={"a": adapter_with_embedding(tiny, tmp_path / "a", one_value_apart)})
     (output,) = engine.result(engine.submit([5, 6, 7], "a"))
     assert output.error is not None
     assert "model.embed_tokens.weight of the base model that it was trained on" in output.error[1]

@@ -1,15 +1,17 @@
-"""Adapters come to a device that computes and copies late, in any order that its events allow: whatever a step reads,
-at the time when it reads it, is the adapter that the step was made for."""
+"""Adapter copies on a device that executes late, in any order that its events allow.
+
+Each step must read exactly the adapter that it was scheduled with, at the time when the device executes it.
+"""
 
 import random
 from collections.abc import Callable
 
 import pytest
 import torch
-from adapter_world import World, key, numbers
+from deferred_device import DeferredDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from late_device import LateDevice
+from pool_harness import PoolHarness, key, numbers
 
 from loragate.engine.adapters.arena import PAGE
 from loragate.engine.adapters.copier import AdapterCopier
@@ -19,13 +21,13 @@ from loragate.engine.sequence.sequence import SlotLease
 NAMES = "abcd"
 
 
-class LateWorld:
-    """Steps are launched, not awaited, and what they find is looked at when the device comes to them."""
+class DeferredHarness:
+    """Launches steps without waiting for them; their reads are checked when the device executes them."""
 
     def __init__(self, slots: int, pages: int, buffers: int, size: int, rng: random.Random) -> None:
-        self.device = LateDevice(rng)
+        self.device = DeferredDevice(rng)
         staging = Staging(self.device.copies, [torch.empty(size, dtype=torch.uint8) for _ in range(buffers)])
-        self.world = World(slots, pages, staging=staging, mark=self.device.computes.record)
+        self.world = PoolHarness(slots, pages, staging=staging, mark=self.device.computes.record)
         self.leases: list[tuple[str, SlotLease]] = []
         self.read = 0
 
@@ -34,7 +36,7 @@ class LateWorld:
         self.world.finish_copies()
 
     def request(self, name: str) -> None:
-        """As far as to the copier."""
+        """Request an adapter, up to the copier."""
         self.world.want(name, overdue=True)
         self.world.finish_reads()
         self.world.want(name, overdue=True)
@@ -45,7 +47,7 @@ class LateWorld:
             self.leases.append((name, lease))
 
     def end(self, name: str) -> None:
-        """What it is in stays launched."""
+        """End the oldest use; its step stays launched."""
         for held in [held for held in self.leases if held[0] == name]:
             self.leases.remove(held)
             self.world.pool.release(held[1])
@@ -61,7 +63,7 @@ class LateWorld:
                 self.device.computes.launch(self._reading(name, i, module.slots[lease.slot].values))
 
     def serve(self, name: str) -> None:
-        """From beginning to end, in a step or two."""
+        """Serve a request from beginning to end, in a step or two."""
         self.want(name)
         self.use(name)
         self.step(name)
@@ -97,17 +99,17 @@ ACTIONS = ("serve", "serve", "serve", "want", "use", "end", "step", "advance", "
 def test_every_step_reads_its_own_adapters(
     slots: int, pages: int, buffers: int, size: int, rng: random.Random, actions: list[tuple[str, str]]
 ) -> None:
-    late = LateWorld(slots, pages, buffers, size, rng)
+    late = DeferredHarness(slots, pages, buffers, size, rng)
     for action, name in actions:
         getattr(late, action)(name)
     late.finish()
 
 
-def test_a_load_waits_for_the_last_steps_of_all_that_left_for_it() -> None:
-    late = LateWorld(slots=3, pages=6, buffers=2, size=PAGE, rng=random.Random(0))
+def test_a_load_waits_for_the_last_steps_of_all_evicted_adapters() -> None:
+    late = DeferredHarness(slots=3, pages=6, buffers=2, size=PAGE, rng=random.Random(0))
     for name in "cf":
         late.serve(name)
-    late.request("b")  # takes the pages of both
+    late.request("b")  # needs the pages of both
     [copy] = late.world.copies
     assert len(copy.after) == 2
     late.world.finish_copies()
@@ -118,9 +120,9 @@ def test_a_load_waits_for_the_last_steps_of_all_that_left_for_it() -> None:
 
 
 @pytest.mark.parametrize("size", [64, 1000, 3 * PAGE, 100 * PAGE])
-def test_pieces_hold_every_byte_once(size: int) -> None:
-    """In order, each no more than a buffer holds, and few if they may be large."""
-    world = World()
+def test_pieces_cover_every_byte_once(size: int) -> None:
+    """Pieces are in order, each at most a buffer in size, and few if buffers are large."""
+    world = PoolHarness()
     world.want("b")
     world.finish_reads()
     world.want("b")
@@ -136,9 +138,9 @@ def test_pieces_hold_every_byte_once(size: int) -> None:
     world.check_contents()
 
 
-def test_the_copier_tells_of_what_is_there() -> None:
-    """From its own thread, however late the device is."""
-    late = LateWorld(slots=2, pages=40, buffers=2, size=PAGE, rng=random.Random(1))
+def test_the_copier_reports_finished_copies() -> None:
+    """The report comes from the copier's own thread, however late the device is."""
+    late = DeferredHarness(slots=2, pages=40, buffers=2, size=PAGE, rng=random.Random(1))
     world = late.world
     copier = AdapterCopier(
         torch.device("cpu"), lambda copy, patches: world.pool.copy_done(copy, patches), world.staging

@@ -1,4 +1,4 @@
-"""The engine's own disk keeps to its budget, and never takes files away from somebody who reads them."""
+"""The engine's disk tier keeps to its budget and never deletes files while they are read."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def put(directory: Path, name: str, size: int = 100) -> Path:
     return path
 
 
-def test_the_least_recently_read_leaves_first(tmp_path: Path) -> None:
+def test_the_least_recently_read_is_evicted_first(tmp_path: Path) -> None:
     tier = DiskTier(tmp_path, budget=250)
     a, b = put(tmp_path, "a"), put(tmp_path, "b")
     tier.add(a)
@@ -25,7 +25,7 @@ def test_the_least_recently_read_leaves_first(tmp_path: Path) -> None:
     assert tier.used == 200
 
 
-def test_what_is_being_read_stays(tmp_path: Path) -> None:
+def test_files_in_use_are_not_evicted(tmp_path: Path) -> None:
     tier = DiskTier(tmp_path, budget=100)
     a = put(tmp_path, "a")
     tier.add(a)
@@ -36,21 +36,21 @@ def test_what_is_being_read_stays(tmp_path: Path) -> None:
     assert not a.exists()
 
 
-def test_one_larger_than_the_budget_is_kept_while_it_is_alone(tmp_path: Path) -> None:
+def test_an_adapter_larger_than_the_budget_stays_until_another_comes(tmp_path: Path) -> None:
     tier = DiskTier(tmp_path, budget=10)
     a = put(tmp_path, "a")
     tier.add(a)
     assert a.exists()
 
 
-def test_a_restart_finds_what_was_kept_and_shrinks_it(tmp_path: Path) -> None:
+def test_a_restart_finds_stored_files_and_shrinks_to_the_budget(tmp_path: Path) -> None:
     for name in "abc":
         put(tmp_path, name)
     assert DiskTier(tmp_path, budget=1000).used == 300
     assert len(DiskTier(tmp_path, budget=150)) == 1
 
 
-def test_what_is_to_be_kept_leaves_last(tmp_path: Path) -> None:
+def test_prefetched_adapters_are_evicted_last(tmp_path: Path) -> None:
     tier = DiskTier(tmp_path, budget=250)
     a, b = put(tmp_path, "a"), put(tmp_path, "b")
     tier.add(a)

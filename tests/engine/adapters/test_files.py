@@ -1,4 +1,4 @@
-"""Files on the engine's own disk: looked at anew whenever they are read, and fetched anew where they are damaged."""
+"""Files in the engine's disk tier are verified whenever they are read, and fetched again if they are damaged."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from loragate.v1 import engine_pb2 as pb
 
 
 class Peer:
-    """Has one adapter's files, and counts how often they were asked for."""
+    """Has one adapter's files and counts the requests for them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.asked, self.broken = folder, 0, False
@@ -64,14 +64,14 @@ DAMAGES = {
 }
 
 
-async def test_they_are_fetched_once(disk: Disk) -> None:
+async def test_files_are_fetched_once(disk: Disk) -> None:
     first, second = await disk.load(), await disk.load()
     assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
     assert disk.peer.asked == 1
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-async def test_what_is_damaged_is_never_loaded_but_fetched_anew(disk: Disk, what: str) -> None:
+async def test_damaged_files_are_never_loaded_but_fetched_again(disk: Disk, what: str) -> None:
     good = await disk.load()
     disk.change(*DAMAGES[what])
     again = await disk.load()
@@ -81,7 +81,7 @@ async def test_what_is_damaged_is_never_loaded_but_fetched_anew(disk: Disk, what
     assert disk.peer.asked == 2
 
 
-async def test_what_cannot_be_had_whole_is_refused_and_not_kept(disk: Disk) -> None:
+async def test_files_that_cannot_be_fetched_whole_are_rejected_and_not_stored(disk: Disk) -> None:
     await disk.load()
     disk.change(TENSORS_FILE, _flip)
     disk.peer.broken = True

@@ -1,5 +1,7 @@
-"""Any order of requests, republishing, deleting, pinning and aborting, on an engine that pages all the time: whatever
-comes out is what PEFT generates with the very version that was asked for, or an error in words, never other tokens."""
+"""Random orders of requests, new versions, deletions, pins and aborts on an engine that pages constantly.
+
+Every output is what PEFT generates with the version that was requested, or an error that says why; never other tokens.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ VERSIONS = tuple(f"w{i}" for i in range(len(RANKS)))
 
 
 class Published:
-    """Adapter folders by version; a deleted one is gone from disk."""
+    """Adapter folders by version; a deleted version is removed from disk."""
 
     def __init__(self, root: Path) -> None:
         self.model = make_model("llama")
@@ -71,7 +73,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Published,
 
 
 class Paging(RuleBasedStateMachine):
-    """Aliases point at versions; requests go to an alias and keep the version that it had then."""
+    """Aliases point at versions; a request to an alias keeps the version that the alias had at that time."""
 
     published: Published
     engine: LocalEngine
@@ -137,7 +139,7 @@ class Paging(RuleBasedStateMachine):
             self.published.restore(version)
         self.engine.core.post(Pin(()))
         core = self.engine.core
-        self.engine.generate(PROMPTS[0], max_tokens=1)  # until everything before it was taken in
+        self.engine.generate(PROMPTS[0], max_tokens=1)  # until all earlier commands were processed
         assert not core.scheduler.running
         assert all(resident.sequences == 0 for resident in core.adapters.residents())
 
@@ -157,12 +159,12 @@ def _run(world: tuple[Published, LocalEngine], examples: int, steps: int) -> Non
     )
 
 
-def test_tokens_are_those_of_the_version_asked_for(world: tuple[Published, LocalEngine]) -> None:
+def test_tokens_come_from_the_requested_version(world: tuple[Published, LocalEngine]) -> None:
     _run(world, examples=25, steps=25)
     assert world[1].core.adapters.counters.evictions > 20, "it was to page"
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_tokens_are_those_of_the_version_asked_for_at_length(world: tuple[Published, LocalEngine]) -> None:
+def test_tokens_come_from_the_requested_version_in_long_runs(world: tuple[Published, LocalEngine]) -> None:
     _run(world, examples=150, steps=60)

@@ -1,4 +1,4 @@
-"""The adapter pool alone: who is on the device, what leaves for whom, and that nothing is lost or leaked."""
+"""The adapter pool without a model: which adapters are on the device, which are evicted, and that no page leaks."""
 
 import itertools
 import random
@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from adapter_world import World, key, waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pool_harness import PoolHarness, key, waiting
 
 from loragate.engine.adapters.arena import PAGE, AdapterArena
 from loragate.engine.adapters.copier import perform
@@ -17,8 +17,8 @@ from loragate.engine.adapters.pool import AdapterTooLarge, StaleSlot
 from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 
-def test_an_adapter_comes_through_the_tiers() -> None:
-    world = World()
+def test_an_adapter_moves_through_the_tiers() -> None:
+    world = PoolHarness()
     assert world.want("a")
     assert world.want("a")
     assert world.reads == [key("a")], "one read, however many wait"
@@ -31,8 +31,8 @@ def test_an_adapter_comes_through_the_tiers() -> None:
     world.check_contents()
 
 
-def test_what_is_in_flight_never_leaves() -> None:
-    world = World(slots=1)
+def test_an_adapter_in_use_is_never_evicted() -> None:
+    world = PoolHarness(slots=1)
     lease = world.bring("a")
     world.want("b")
     world.finish_reads()
@@ -43,23 +43,23 @@ def test_what_is_in_flight_never_leaves() -> None:
         world.pool.check(lease)
 
 
-def test_the_least_recently_used_leaves_first() -> None:
-    world = World(slots=2)
+def test_the_least_recently_used_is_evicted_first() -> None:
+    world = PoolHarness(slots=2)
     for name in ("a", "b", "a"):
         world.pool.release(world.bring(name))
     world.bring("c")
     assert world.residents == {"a", "c"}
 
 
-def test_coming_back_needs_no_second_read() -> None:
-    world = World(slots=1)
+def test_a_reload_from_the_host_tier_reads_no_file() -> None:
+    world = PoolHarness(slots=1)
     for name in ("a", "b", "a"):
         world.pool.release(world.bring(name))
     assert (world.pool.counters.reads, world.pool.counters.loads) == (2, 3)
 
 
-def test_large_ones_push_out_as_many_as_it_takes() -> None:
-    world = World(slots=8, pages=6)  # 'b' takes 2 × 3 pages, 'c' 2 × 1
+def test_a_large_adapter_evicts_as_many_as_necessary() -> None:
+    world = PoolHarness(slots=8, pages=6)  # 'b' takes 2 × 3 pages, 'c' 2 × 1
     for name in ("c1", "c2"):
         world.pool.release(world.bring(name))
     world.pool.release(world.bring("b"))
@@ -67,16 +67,16 @@ def test_large_ones_push_out_as_many_as_it_takes() -> None:
     world.check_contents()
 
 
-def test_one_that_could_never_fit_is_refused() -> None:
-    world = World(pages=5)
+def test_an_adapter_larger_than_the_pool_is_rejected() -> None:
+    world = PoolHarness(pages=5)
     world.want("b")
     with pytest.raises(AdapterTooLarge, match="adapter_device_bytes"):
         world.finish_reads()
     world.bring("c")
 
 
-def test_whole_modules_have_a_bound_of_their_own() -> None:
-    world = World(pages=20)
+def test_whole_modules_have_their_own_limit() -> None:
+    world = PoolHarness(pages=20)
     world.want("a")
     half_the_arena = 10 * PAGE
     host = replace(world.adapter("a"), full_weight_bytes=half_the_arena + 1)
@@ -85,8 +85,8 @@ def test_whole_modules_have_a_bound_of_their_own() -> None:
     world.bring("a")
 
 
-def test_a_pinned_adapter_comes_and_stays() -> None:
-    world = World(slots=2)
+def test_a_pinned_adapter_is_loaded_and_stays() -> None:
+    world = PoolHarness(slots=2)
     world.pool.pin([key("p"), key("q")])
     assert world.reads == [key("p")], "one slot must be left for everybody else"
     world.finish_reads()
@@ -101,8 +101,8 @@ def test_a_pinned_adapter_comes_and_stays() -> None:
     assert "p" not in world.residents
 
 
-def test_one_that_is_no_more_leaves_device_and_host_once_nobody_uses_it() -> None:
-    world = World(slots=3)
+def test_a_deleted_adapter_leaves_device_and_host_after_its_last_use() -> None:
+    world = PoolHarness(slots=3)
     world.pool.pin([key("a"), key("b")])
     used, unused = world.bring("a"), world.bring("b")
     world.pool.release(unused)
@@ -121,8 +121,8 @@ def test_one_that_is_no_more_leaves_device_and_host_once_nobody_uses_it() -> Non
     assert world.pool.release_retired(lambda key: False) == []
 
 
-def test_one_that_is_no_more_while_it_comes() -> None:
-    world = World()
+def test_an_adapter_deleted_while_it_loads() -> None:
+    world = PoolHarness()
     gone = waiting("a")
     world.want("a", gone)
     world.pool.retire([key("a")])
@@ -133,8 +133,8 @@ def test_one_that_is_no_more_while_it_comes() -> None:
     assert len(world.pool.host) == 0
 
 
-def test_the_host_keeps_to_its_budget_but_for_those_awaited() -> None:
-    world = World(slots=1, host_bytes=2 * 2 * PAGE)  # two adapters of the small kind
+def test_the_host_tier_exceeds_its_budget_only_for_awaited_adapters() -> None:
+    world = PoolHarness(slots=1, host_bytes=2 * 2 * PAGE)  # two adapters of the small kind
     lease = world.bring("c1")
     for name in ("c2", "c3", "c4", "c5"):
         world.want(name)
@@ -147,7 +147,7 @@ def test_the_host_keeps_to_its_budget_but_for_those_awaited() -> None:
 
 
 def test_requests_that_end_while_waiting_leave_nothing_behind() -> None:
-    world = World(slots=1, host_bytes=1)
+    world = PoolHarness(slots=1, host_bytes=1)
     gone = waiting("c")
     world.want("c", gone)
     world.pool.discard(gone)
@@ -157,11 +157,11 @@ def test_requests_that_end_while_waiting_leave_nothing_behind() -> None:
 
 @settings(max_examples=60, stateful_step_count=60, deadline=None)
 class PoolMachine(RuleBasedStateMachine):
-    """Any order of wanting, reading, copying, using, ending, pinning and failing."""
+    """Random orders of requests, reads, copies, uses, ends, pins and failures."""
 
     @initialize(slots=st.integers(1, 4), pages=st.sampled_from([6, 12, 40]), host=st.sampled_from([1, 30_000, 1 << 20]))
     def start(self, slots: int, pages: int, host: int) -> None:
-        self.world = World(slots=slots, pages=pages, host_bytes=host)
+        self.world = PoolHarness(slots=slots, pages=pages, host_bytes=host)
         self.waiting: dict[str, Sequence] = {}
         self.leases: list[tuple[str, SlotLease]] = []
 
@@ -216,7 +216,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.world.pool.retire([key(n) for n in sorted(names)])
 
     @rule()
-    def let_go(self) -> None:
+    def release_retired(self) -> None:
         for gone in self.world.pool.release_retired(lambda key: key.digest in self.waiting):
             assert gone.digest not in self.world.residents
             assert self.world.pool.host.get(gone) is None
@@ -265,7 +265,7 @@ def test_the_arena_gives_all_or_nothing() -> None:
     assert arena.allocate([8 * PAGE]) is not None
 
 
-def test_the_arena_forgets_no_page() -> None:
+def test_the_arena_loses_no_page() -> None:
     rng = random.Random(3)
     arena = AdapterArena(64 * PAGE, torch.device("cpu"))
     held = []

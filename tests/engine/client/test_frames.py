@@ -1,4 +1,4 @@
-"""Frames leave in their order, together where they waited together."""
+"""Frames are sent in order; frames that waited together are sent together."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def unpacked(messages: list[pb.ClientFrame]) -> list[pb.ClientFrame]:
     return [frame async for frame in unbatch(stream())]
 
 
-async def test_what_waits_goes_in_one_message() -> None:
+async def test_waiting_frames_share_one_message() -> None:
     outbox = FrameQueue()
     for request_id in range(10):
         outbox.put(submit(request_id))
@@ -38,7 +38,7 @@ async def test_what_waits_goes_in_one_message() -> None:
     assert frames[10].abort.request_id == 3
 
 
-async def test_a_message_has_a_bound() -> None:
+async def test_a_message_has_a_maximum_size() -> None:
     outbox = FrameQueue()
     for request_id in range(200):
         outbox.put(submit(request_id))
@@ -47,7 +47,7 @@ async def test_a_message_has_a_bound() -> None:
     assert [frame.submit.request_id for frame in await unpacked(messages)] == list(range(200))
 
 
-async def test_an_adapters_parts_go_alone_and_in_their_place() -> None:
+async def test_the_parts_of_an_adapter_are_sent_alone_and_in_order() -> None:
     outbox = FrameQueue()
     for frame in (submit(1), part(1), part(2), submit(2), submit(3)):
         outbox.put(frame)
@@ -57,7 +57,7 @@ async def test_an_adapters_parts_go_alone_and_in_their_place() -> None:
     assert kinds == ["submit", "adapter_part", "adapter_part", "submit", "submit"]
 
 
-async def test_whoever_waits_gets_what_comes() -> None:
+async def test_a_waiting_reader_gets_the_next_frame() -> None:
     outbox = FrameQueue()
     waiting = asyncio.create_task(outbox.next())
     await asyncio.sleep(0)

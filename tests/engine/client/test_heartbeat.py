@@ -1,4 +1,4 @@
-"""An engine that says nothing for a while: held up, stopped, or not heard because its client was held up itself."""
+"""An engine that is silent for a while: held up, stopped, or not heard because the client itself was held up."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ import pytest
 from loragate.engine.client.client import AdapterBytes, EngineClient, EngineUnavailable
 from loragate.v1 import engine_pb2 as pb
 
-# A request's first token comes at once, its second one when no thread of Python has had a turn for so many seconds.
+# A request's first token comes at once, its second one after no Python thread could run for this many seconds.
 ENGINE = """
 import asyncio, ctypes, sys
 import grpc.aio
@@ -70,12 +70,12 @@ def request(silence: int) -> pb.Submit:
 
 
 async def test_an_engine_that_is_held_up_keeps_its_requests(client: EngineClient) -> None:
-    """Longer than a ping may take: gRPC answers those without the interpreter."""
+    """The engine is held up for longer than a ping may take: gRPC answers pings without the interpreter."""
     async with client.generate(request(silence=6)) as deltas:
         assert len([delta async for delta in deltas]) == 2
 
 
-async def test_a_stopped_engine_is_noticed(client: EngineClient, engine: asyncio.subprocess.Process) -> None:
+async def test_a_stopped_engine_is_detected(client: EngineClient, engine: asyncio.subprocess.Process) -> None:
     async with client.generate(request(silence=1)) as deltas:
         await anext(deltas)
         os.kill(engine.pid, signal.SIGSTOP)
@@ -84,7 +84,7 @@ async def test_a_stopped_engine_is_noticed(client: EngineClient, engine: asyncio
                 pass
 
 
-async def test_an_interpreter_that_hangs_is_noticed_at_last(
+async def test_a_hanging_interpreter_is_detected_eventually(
     engine: asyncio.subprocess.Process, client: EngineClient, tmp_path: Path
 ) -> None:
     impatient = EngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=1.0)
@@ -99,7 +99,7 @@ async def test_an_interpreter_that_hangs_is_noticed_at_last(
     await impatient.close()
 
 
-async def test_a_client_that_was_held_up_itself_blames_nobody(
+async def test_a_client_that_was_held_up_does_not_report_the_engine_lost(
     engine: asyncio.subprocess.Process, client: EngineClient, tmp_path: Path
 ) -> None:
     hasty = EngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=2.0)

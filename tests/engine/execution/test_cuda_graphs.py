@@ -1,11 +1,11 @@
-"""A recording that cannot be made: why, and what torch goes on believing about it."""
+"""Failed CUDA graph captures: the reported cause, and the state of torch's memory pools afterwards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import gpu_by_name
 import pytest
+import simulated_gpu
 import torch
 
 from loragate.engine.execution.cuda_graphs import CudaGraphs
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Of which pools torch was told that nothing is recorded into them any more."""
-    gpu_by_name.install(monkeypatch)
+    """Return the pools for which torch was informed that the capture has ended."""
+    simulated_gpu.install(monkeypatch)
     found: list[Any] = []
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *a: found.append(a), raising=False)
 
@@ -32,7 +32,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_the_cause_is_told_and_the_recording_given_up(ended: list[Any]) -> None:
+def test_the_cause_is_reported_and_the_capture_abandoned(ended: list[Any]) -> None:
     calls = []
 
     def launches() -> None:
@@ -41,11 +41,11 @@ def test_the_cause_is_told_and_the_recording_given_up(ended: list[Any]) -> None:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     with pytest.raises(RuntimeError, match="not permitted"):
-        CudaGraphs(gpu_by_name.GPU, 1 << 30).record(launches)
+        CudaGraphs(simulated_gpu.GPU, 1 << 30).record(launches)
     assert ended == [(0, POOL)]
 
 
-def test_a_recording_that_only_its_end_breaks(ended: list[Any]) -> None:
+def test_a_capture_that_fails_only_at_its_end(ended: list[Any]) -> None:
     with pytest.raises(RuntimeError, match="previous error"):
-        CudaGraphs(gpu_by_name.GPU, 1 << 30).record(lambda: None)
+        CudaGraphs(simulated_gpu.GPU, 1 << 30).record(lambda: None)
     assert ended == [(0, POOL)]

@@ -1,4 +1,4 @@
-"""What a padded step tells the kernels of its rows."""
+"""The row layout that a padded step passes to the kernels."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def shape(rows: int, sequences: int, dtype: torch.dtype) -> PaddedShape:
 
 
 def step(chunks: list[tuple[int, int]]) -> PackedRows:
-    """Of sequences with so many tokens on these slots, as they are packed: single tokens first, by slot."""
+    """Return a step of sequences with these token counts and slots, packed: single tokens first, by slot."""
     entries = []
     for slot, tokens in sorted(chunks, key=lambda chunk: (chunk[1] > 1, chunk[0])):
         sequence = Sequence(Request(1, 1, (1,) * tokens, None, SamplingParams(max_tokens=1, seed=0)), 0)
@@ -29,7 +29,7 @@ def step(chunks: list[tuple[int, int]]) -> PackedRows:
 
 
 def tiled(shape: PaddedShape, packed: PackedRows) -> list[int]:
-    """The slot whose tile each row is in, -1 if in none."""
+    """Return the slot of each row's tile, -1 for rows without a tile."""
     memory = np.empty(shape.numbers, dtype=np.int64)
     shape.fill(memory, packed)
     segments = shape.batch(torch.from_numpy(memory), adapted=True).segments
@@ -60,8 +60,8 @@ def test_every_row_is_in_one_tile_of_its_adapter(
     assert tiled(room, packed)[: packed.rows] == packed.slots
 
 
-def test_steps_of_single_tokens_are_spared_the_launches_of_prefill() -> None:
-    """Each of them would find nothing to do, in every linear."""
+def test_decode_only_steps_skip_prefill_launches() -> None:
+    """Each of these launches would have no work, in every linear."""
 
     def tilings(room: PaddedShape) -> list[object]:
         segments = room.batch(torch.zeros(room.numbers, dtype=torch.int64), adapted=True).segments
@@ -74,8 +74,8 @@ def test_steps_of_single_tokens_are_spared_the_launches_of_prefill() -> None:
     assert tiled(shape(64, 64, torch.bfloat16), same) == [1] * 64
 
 
-def test_only_the_pages_that_are_there_are_written() -> None:
-    """Whatever the memory held: of a model of long sequences, pages that nobody has are most of the step."""
+def test_only_existing_pages_are_written() -> None:
+    """With long sequences most pages of a padded step are unused; what the memory held there does not matter."""
     room, packed = shape(96, 64, torch.bfloat16), step([(1, 1), (-1, 70)])
     fields = []
     for before in (0, -7):

@@ -1,5 +1,8 @@
-"""What is recorded on a GPU, tried without one: tensors that have a shape and a device and no numbers go through models
-with our kernels in them. Whatever would ask such a device for a number, or bring it one of the host's, fails."""
+"""What is captured on a GPU, tested without one.
+
+Meta tensors, which have a shape and a device but no values, go through models with our kernels in them. Any read of a
+value from such a device, or copy of one from the host, fails.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,7 +40,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for
 
 
 class NoNumbers(TorchFunctionMode):
-    """Refuses numbers of Python's that torch itself would take to the device, which no operator shows."""
+    """Rejects Python numbers that torch itself would copy to the device, which no operator shows."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         device = (kwargs or {}).get("device")
@@ -48,8 +51,10 @@ class NoNumbers(TorchFunctionMode):
 
 
 class NoTransfers(TorchDispatchMode):
-    """Refuses what takes numbers from the host to the device. Single ones go along with a launch. With `unwaited`,
-    copies that nobody waits for are let through."""
+    """Rejects copies from the host to the device, except single numbers, which are launch arguments.
+
+    With `unwaited`, asynchronous copies are allowed.
+    """
 
     def __init__(self, *, unwaited: bool = False) -> None:
         super().__init__()
@@ -78,13 +83,13 @@ class NoTransfers(TorchDispatchMode):
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every launch is the operator that stands for it, which knows shapes alone."""
+    """Replaces every launch by its operator, which only computes shapes."""
     monkeypatch.setattr(gpu, "serves", lambda device: True)
     monkeypatch.setattr(packed_linear, "_can_pack", lambda *_: False)
 
 
 def on_device(base: BaseModel) -> BaseModel:
-    """The model as it would be on a GPU, without its numbers."""
+    """Return the model as it would be on a GPU, without values."""
 
     def like(t: Tensor) -> Tensor:
         return torch.empty(t.shape, dtype=t.dtype, device=DEVICE)
@@ -110,7 +115,9 @@ def on_device(base: BaseModel) -> BaseModel:
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3", "phi3", "gpt2", "mixtral", "qwen3_moe", "gpt_oss"])
 @pytest.mark.usefixtures("kernels")
-def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_size_is_launched_without_reading_from_the_host(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = on_device(prepare(make_model(family).to(torch.bfloat16)))
     config = EngineConfig("", "", tmp_path, max_batch_tokens=160, max_batch_size=40)
     base.reserve(4, 16)
@@ -121,7 +128,7 @@ def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, mo
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
 
     def record(launches: Launches) -> Launches:
-        launches()  # makes what is made once
+        launches()  # creates what is created once
         with NoTransfers():
             launches()
         return launches
@@ -131,8 +138,8 @@ def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, mo
     assert graphs.counters.recorded == 2 * len(shapes)
 
 
-def test_tokens_are_chosen_without_the_host() -> None:
-    """All numbers that say how are on their way before anything is launched that reads them, and none comes back."""
+def test_tokens_are_sampled_without_reading_from_the_host() -> None:
+    """All sampling parameters are on their way before the first launch that reads them, and none is copied back."""
     rows = [sequence(seed=seed, **each) for seed, each in enumerate(MIXED * 3)]
     masked = np.full((2, 2), 77, dtype=np.int32)
     last = LastTokens(len(rows), DEVICE)
@@ -145,7 +152,7 @@ def test_tokens_are_chosen_without_the_host() -> None:
         assert chosen.tokens.shape == (len(rows),)
 
 
-def test_a_step_that_is_not_recorded_goes_over_without_a_wait() -> None:
+def test_a_step_without_a_graph_is_transferred_without_waiting() -> None:
     prompts = [Sequence(Request(0, i, (5,) * (1 + 8 * i), None, SamplingParams(1, 0)), 0) for i in range(3)]
     for each in prompts:
         each.places = np.arange(40)
@@ -169,6 +176,6 @@ def test_a_step_that_is_not_recorded_goes_over_without_a_wait() -> None:
         lambda t: t + torch.tensor([1.0, 2.0, 3.0], device=DEVICE),
     ],
 )
-def test_what_goes_between_host_and_device_is_seen(wrong: Callable[[Tensor], object], unwaited: bool) -> None:
+def test_transfers_between_host_and_device_are_detected(wrong: Callable[[Tensor], object], unwaited: bool) -> None:
     with pytest.raises((AssertionError, RuntimeError, NotImplementedError)), NoTransfers(unwaited=unwaited):
         wrong(torch.ones(3, device=DEVICE))

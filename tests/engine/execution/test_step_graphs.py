@@ -1,5 +1,7 @@
-"""Steps of fixed sizes, played back: on a CPU the same launches over the same memory, with the same tokens as PEFT's,
-whoever comes, goes and sits beside."""
+"""Steps of fixed sizes, replayed: on a CPU the same launches over the same memory.
+
+The tokens equal PEFT's, whichever sequences join, leave or share the batch.
+"""
 
 import itertools
 import random
@@ -50,7 +52,7 @@ def adapters(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 @pytest.fixture(scope="module")
 def make(tiny: Any, adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """Starts engines whose launches are recorded by the function given: make(record, **EngineConfig fields)."""
+    """Starts engines whose launches are captured by the given function: make(record, **EngineConfig fields)."""
     engines = []
 
     def start(record: Callable[[Launches], Launches], **config: Any) -> LocalEngine:
@@ -66,13 +68,13 @@ def make(tiny: Any, adapters: dict[str, Path], tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module", params=["off", "on"])
 def engine(make: Make, request: pytest.FixtureRequest) -> LocalEngine:
-    """Plays back its own launches, and reads its tokens at once or late."""
+    """Replays its own launches, and reads its tokens at once or late."""
     return make(lambda launches: launches, async_scheduling=request.param)
 
 
 @pytest.fixture(scope="module")
 def expected(tiny: Any, adapters: dict[str, Path]) -> Callable[[int, str | None, int], list[int]]:
-    """PEFT's tokens behind the prompt of that length."""
+    """Return PEFT's tokens after the prompt of that length."""
     known: dict[tuple[int, str | None], list[int]] = {}
 
     def tokens(length: int, name: str | None, new: int) -> list[int]:
@@ -98,13 +100,13 @@ requests = st.tuples(
     st.sampled_from([1, 2, 7, 8, 9, 30, 41, 95]),  # tokens of the prompt
     st.sampled_from(NAMES),
     st.integers(1, 6),  # new tokens
-    st.sampled_from([0, 1, 3]),  # tokens of it that are out before the next one comes
+    st.sampled_from([0, 1, 3]),  # tokens it has generated before the next one arrives
 )
 
 
 @given(st.lists(requests, min_size=1, max_size=9))
 @settings(max_examples=15)
-def test_same_tokens_as_peft_whoever_else_is_there(
+def test_tokens_equal_peft_in_any_batch(
     engine: LocalEngine, expected: Callable[[int, str | None, int], list[int]], asked: list[Any]
 ) -> None:
     before = counters(engine).launched
@@ -119,10 +121,10 @@ def test_same_tokens_as_peft_whoever_else_is_there(
     assert engine.core.blocks.used == 0
 
 
-def test_steps_that_fit_no_recording_run_beside_those_that_do(
+def test_steps_too_large_for_a_graph_run_between_others(
     engine: LocalEngine, expected: Callable[[int, str | None, int], list[int]]
 ) -> None:
-    """Adapters with whole modules, embeddings and long drafts."""
+    """Adapters with whole modules, embeddings and long drafts share the engine."""
     before = counters(engine).launched
     names = ("whole", "r4", None, "whole")
     running = [engine.submit(prompt_of(9), name, max_tokens=4) for name in names]
@@ -137,7 +139,7 @@ def test_steps_that_fit_no_recording_run_beside_those_that_do(
     assert counters(engine).launched > before
 
 
-def test_a_recording_that_fails_costs_speed_alone(
+def test_a_failed_capture_costs_only_speed(
     make: Make, expected: Callable[[int, str | None, int], list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     made: list[Launches] = []
@@ -166,7 +168,7 @@ def test_a_recording_that_fails_costs_speed_alone(
 
 
 class NothingFromTheHost(TorchDispatchMode):
-    """Refuses what would make a recording wait for the device, or keep a number of the host's for ever."""
+    """Rejects what would make a capture wait for the device, or keep one of the host's values forever."""
 
     REFUSED = ("_local_scalar_dense", "nonzero", "lift_fresh", "item", "_unique", "masked_select", "equal")
 
@@ -179,17 +181,17 @@ class NothingFromTheHost(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("read", [lambda t: t.item(), lambda t: t[t > 0], lambda t: t + torch.tensor([1.0])])
-def test_what_reads_the_host_or_asks_the_device_is_seen(read: Callable[[Tensor], object]) -> None:
+def test_host_reads_and_device_queries_are_detected(read: Callable[[Tensor], object]) -> None:
     t = torch.ones(1)
     with pytest.raises(AssertionError, match="in a recording"), NothingFromTheHost():
         read(t)
 
 
-def test_nothing_recorded_reads_the_host_or_asks_the_device(make: Make) -> None:
+def test_captured_code_neither_reads_the_host_nor_queries_the_device(make: Make) -> None:
     seen: list[int] = []
 
     def record(launches: Launches) -> Launches:
-        launches()  # once to make what is made once
+        launches()  # once to create what is created once
         with NothingFromTheHost():
             launches()
         seen.append(1)
@@ -205,7 +207,7 @@ def test_nothing_recorded_reads_the_host_or_asks_the_device(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("most", "sequences"), [(1, 1), (40, 5), (512, 64), (2048, 256), (64, 64), (100, 3)])
-def test_sizes_go_up_to_the_budget_and_pad_little(most: int, sequences: int) -> None:
+def test_sizes_cover_the_budget_with_little_padding(most: int, sequences: int) -> None:
     found = sizes(most, sequences)
     assert found == sorted(set(found))
     assert (found[0], found[-1]) == (1, most)

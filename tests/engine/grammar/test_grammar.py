@@ -1,4 +1,4 @@
-"""Constrained decoding through the running step loop: a random model at temperature 1 writes only what is allowed."""
+"""Constrained decoding in the running step loop: a random model at temperature 1 generates only allowed text."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def regex(pattern: str) -> Grammar:
 
 
 class Worded:
-    """An engine over a tiny random model that has a tokenizer, and its four adapters."""
+    """An engine on a tiny random model that has a tokenizer, and its four adapters."""
 
     def __init__(self, root: Path, tokenizer: Tokenizer, **config: Any) -> None:
         self.tokenizer = tokenizer
@@ -72,13 +72,13 @@ class Worded:
         return self.engine.submit(PROMPT, adapter, grammar=grammar, **options)
 
     def text(self, request: int, index: int = 0) -> str:
-        """As the tokenizer decodes it behind a first word."""
+        """Return the text as the tokenizer decodes it after a first word."""
         tokens = [t for t in self.engine.tokens(request, index) if t != EOS]
         first = self.tokenizer.encode("The", add_special_tokens=False).ids
         return self.tokenizer.decode([*first, *tokens], skip_special_tokens=False).removeprefix("The")
 
     def write(self, grammar: Grammar, adapter: str | None = None, **options: Any) -> tuple[str, Output]:
-        """A text and the output that ended it."""
+        """Return a text and its final output."""
         request = self.submit(grammar, adapter, **options)
         last = self.engine.result(request)[-1]
         return self.text(request), last
@@ -104,7 +104,7 @@ def worded(request: pytest.FixtureRequest, root: Path) -> Iterator[Worded]:
 
 @pytest.fixture
 def fresh(root: Path) -> Iterator[Callable[..., Worded]]:
-    """Engines of one test: fresh(**EngineConfig fields)."""
+    """Starts engines for one test: fresh(**EngineConfig fields)."""
     made = []
 
     def start(**config: Any) -> Worded:
@@ -128,8 +128,8 @@ def test_a_random_model_writes_json_of_the_schema(worded: Worded, adapter: str |
     assert len(texts) > 10
 
 
-def test_read_late_texts_are_the_same(fresh: Callable[..., Worded]) -> None:
-    """A grammar says what the next token may be once the last is known: that is early enough."""
+def test_async_scheduling_generates_the_same_texts(fresh: Callable[..., Worded]) -> None:
+    """A grammar determines the next token once the last one is known, which is early enough."""
     texts = []
     for late in ("off", "on"):
         worded = fresh(async_scheduling=late, max_batch_size=6)
@@ -142,7 +142,7 @@ def test_read_late_texts_are_the_same(fresh: Callable[..., Worded]) -> None:
 
 
 def test_white_space_is_bounded(worded: Worded) -> None:
-    """Even for a model that wants nothing but blanks."""
+    """The bound holds even for a model that prefers blanks to everything else."""
     blanks = tuple(
         (i, 50.0)
         for i in range(VOCABULARY)
@@ -179,7 +179,7 @@ def test_an_undeclared_property_cannot_spell_a_declared_one(worded: Worded) -> N
     for request in [worded.submit(schema(document), seed=seed, **options) for seed in range(16)]:
         worded.engine.result(request)
         seen += worded.text(request)
-        # A backslash that is itself escaped escapes no "u" after it.
+        # A backslash that is itself escaped does not escape the "u" after it.
         assert "\\u" not in worded.text(request).replace("\\\\", "")
     assert "\\" in seen
 
@@ -211,8 +211,8 @@ def test_lark(worded: Worded) -> None:
     assert re.fullmatch(r"<call>\([a-z]{1,4}(,[a-z]{1,4})?\)", text)
 
 
-def test_special_tokens_never_stand_for_text(worded: Worded) -> None:
-    """Neither by their names nor as EOS before the text is whole."""
+def test_special_tokens_never_count_as_text(worded: Worded) -> None:
+    """They are allowed neither by their names nor as EOS before the text is complete."""
     special = tuple((i, 100.0) for i in range(4))
     text, last = worded.write(regex("(<s>|</s>|<pad>){3}"), logit_bias=special)
     assert last.finish is FinishReason.STOP
@@ -228,13 +228,13 @@ def test_a_text_that_can_only_end_ends_without_eos(worded: Worded) -> None:
     assert EOS not in worded.engine.tokens(request)
 
 
-def test_max_tokens_cuts_a_text_short(worded: Worded) -> None:
+def test_max_tokens_truncates_a_text(worded: Worded) -> None:
     text, last = worded.write(regex("[a-z]{50}"), max_tokens=5)
     assert last.finish is FinishReason.LENGTH
     assert re.fullmatch("[a-z]{5,40}", text)
 
 
-def test_sampling_controls_act_among_allowed_tokens(worded: Worded) -> None:
+def test_sampling_controls_apply_to_allowed_tokens(worded: Worded) -> None:
     token = {c: worded.tokenizer.token_to_id(c) for c in "yz"}
     letters = regex("[xyz]{6}")
     bias = tuple(sorted({token["y"]: 50.0, token["z"]: 40.0}.items()))
@@ -247,7 +247,7 @@ def test_sampling_controls_act_among_allowed_tokens(worded: Worded) -> None:
     assert worded.write(regex("x{2}"), min_tokens=9, logit_bias=((EOS, 100.0),))[0] == "xx", "the grammar ends first"
 
 
-def test_logprobs_are_the_models_own(worded: Worded) -> None:
+def test_logprobs_are_those_of_the_model(worded: Worded) -> None:
     free = worded.engine.result(worded.submit(None, temperature=0, max_tokens=1, top_logprobs=2))[0]
     held = worded.engine.result(worded.submit(regex("[0-9]"), temperature=0, max_tokens=1, top_logprobs=2))[0]
     assert free.logprob is not None
@@ -256,7 +256,7 @@ def test_logprobs_are_the_models_own(worded: Worded) -> None:
     assert held.logprob.logprob < free.logprob.logprob
 
 
-def test_each_of_n_has_its_own_place_in_the_grammar(worded: Worded) -> None:
+def test_each_of_n_has_its_own_grammar_state(worded: Worded) -> None:
     request = worded.submit(schema(PERSON), n=5)
     worded.engine.result(request, 5)
     texts = [worded.text(request, index) for index in range(5)]
@@ -265,8 +265,8 @@ def test_each_of_n_has_its_own_place_in_the_grammar(worded: Worded) -> None:
     assert len(set(texts)) == 5
 
 
-def test_neighbours_without_a_grammar_keep_their_tokens(worded: Worded) -> None:
-    """And constrained ones theirs: all kinds, adapters and controls in one batch."""
+def test_sequences_without_a_grammar_keep_their_tokens(worded: Worded) -> None:
+    """Constrained sequences keep theirs too: all kinds, adapters and controls run in one batch."""
     free: list[tuple[str | None, dict[str, Any]]] = [
         (None, {"temperature": 0}),
         ("a", {"seed": 5}),
@@ -289,7 +289,7 @@ def test_neighbours_without_a_grammar_keep_their_tokens(worded: Worded) -> None:
     assert [worded.text(request) for request in constrained] == held_alone
 
 
-def test_a_preempted_text_goes_on_in_its_grammar(fresh: Callable[..., Worded]) -> None:
+def test_a_preempted_text_continues_in_its_grammar(fresh: Callable[..., Worded]) -> None:
     grammar = schema(PERSON)
     roomy, tight = fresh(), fresh(kv_cache_tokens=208, max_model_len=200)
     options: list[dict[str, Any]] = [{"seed": seed, "max_tokens": 150} for seed in range(5)]
@@ -337,7 +337,7 @@ def test_an_abort_while_the_grammar_is_compiled(fresh: Callable[..., Worded]) ->
         (schema({"type": "integer", "multipleOf": 99_999_989}), "too much time or memory"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_in_words(
+def test_a_grammar_that_cannot_be_followed_is_rejected_with_the_reason(
     fresh: Callable[..., Worded], grammar: Grammar, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     worded = fresh()
@@ -350,7 +350,7 @@ def test_what_cannot_be_followed_is_refused_in_words(
 
 
 def test_a_grammar_too_complex_to_follow_ends_its_own_request(worded: Worded) -> None:
-    """It compiles; the first mask is where it explodes."""
+    """The grammar compiles; computing its first mask exceeds the limit."""
     neighbour = worded.submit(regex("[a-z]{40}"))
     last = worded.engine.result(worded.submit(regex("(a?){5000}a{5000}")))[-1]
     assert last.error is not None
@@ -372,7 +372,7 @@ def test_a_model_without_a_tokenizer_says_so(start: Callable[..., LocalEngine]) 
     assert engine.generate([1, 2], max_tokens=2)
 
 
-def test_guesses_ahead_change_no_text(worded: Worded) -> None:
+def test_speculation_changes_no_text(worded: Worded) -> None:
     again = schema({"type": "array", "items": {"enum": ["again", "and again"]}, "minItems": 12, "maxItems": 12})
     for adapter in (None, "a"):
         plain, _ = worded.write(again, adapter, seed=3)
@@ -398,8 +398,8 @@ def test_a_vocabulary_that_cannot_write_the_text_says_so(fresh: Callable[..., Wo
         worded.engine.close()
 
 
-def test_a_tenants_flood_of_grammars_is_compiled_in_turn() -> None:
-    """With one thread: the second tenant's only one comes after what is under way, not after the flood."""
+def test_a_tenants_flood_of_grammars_does_not_delay_another_tenants() -> None:
+    """With one thread, the second tenant's only grammar follows the current one, not the whole flood."""
     pool, order, begun, go = TenantPool(1, "test"), list[str](), threading.Event(), threading.Event()
     pool.submit("flood", lambda: (begun.set(), go.wait(), order.append("first"))[0])
     begun.wait()

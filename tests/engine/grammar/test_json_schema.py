@@ -1,4 +1,4 @@
-"""Each keyword of JSON Schema is kept or refused: texts drawn at random under a schema, judged by `jsonschema`."""
+"""Each keyword of JSON Schema is enforced or rejected: texts drawn at random under a schema, judged by `jsonschema`."""
 
 import json
 import random
@@ -99,7 +99,7 @@ def compiled(compiler: GrammarCompiler, schema: dict[str, Any]) -> Compiled:
 
 
 def drawn(compiler: GrammarCompiler, matcher: Matcher, tokens: tuple[bytes | None, ...], dice: random.Random) -> bytes:
-    """A text that leans towards its end."""
+    """Draw a text that prefers to end."""
     text = b""
     while not matcher.complete:
         mask = compiler.masks.fill([matcher]).view(np.uint8)
@@ -113,7 +113,7 @@ def drawn(compiler: GrammarCompiler, matcher: Matcher, tokens: tuple[bytes | Non
 
 
 @pytest.mark.parametrize("schema", KEPT, ids=lambda schema: json.dumps(schema)[:60])
-def test_what_is_accepted_is_kept(
+def test_accepted_keywords_are_enforced(
     compiler: GrammarCompiler, tokens: tuple[bytes | None, ...], schema: dict[str, Any]
 ) -> None:
     judge = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
@@ -127,7 +127,7 @@ def test_what_is_accepted_is_kept(
 
 
 @pytest.mark.parametrize("keyword", REFUSED)
-def test_what_cannot_be_kept_is_refused_by_name(compiler: GrammarCompiler, keyword: str) -> None:
+def test_unsupported_keywords_are_rejected_by_name(compiler: GrammarCompiler, keyword: str) -> None:
     refusal = compiled(compiler, {"type": ["object", "array"], keyword: REFUSED[keyword]})
     assert isinstance(refusal, GrammarRejected)
     assert keyword in str(refusal)

@@ -1,4 +1,4 @@
-"""The bytes of tokens, against what the tokenizer itself decodes."""
+"""The bytes of tokens, compared with what the tokenizer itself decodes."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def text_of(tokens: Vocabulary, ids: list[int]) -> bytes:
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_any_tokens_decode_to_their_bytes(make: Callable[[], Tokenizer]) -> None:
-    """Behind a first word, because a text's own first space may be dropped."""
+    """The tokens follow a first word, because a text's own first space may be dropped."""
     tokenizer = make()
     tokens = vocabulary(tokenizer)
     texts = [i for i, token in enumerate(tokens.tokens) if token is not None]
@@ -45,7 +45,7 @@ def test_any_tokens_decode_to_their_bytes(make: Callable[[], Tokenizer]) -> None
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_every_text_is_its_tokens_bytes(make: Callable[[], Tokenizer]) -> None:
+def test_every_text_equals_the_bytes_of_its_tokens(make: Callable[[], Tokenizer]) -> None:
     tokenizer = make()
     tokens = vocabulary(tokenizer)
     for text in (*CORPUS, "ünseen ✓ \x00\x7f <tool> {}"):
@@ -53,7 +53,7 @@ def test_every_text_is_its_tokens_bytes(make: Callable[[], Tokenizer]) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_is_no_text_has_no_bytes(make: Callable[[], Tokenizer]) -> None:
+def test_tokens_without_text_have_no_bytes(make: Callable[[], Tokenizer]) -> None:
     tokenizer = make()
     ordinary = tokenizer.encode("dogs", add_special_tokens=False).ids[-1]
     tokens = vocabulary(tokenizer, never_text=(ordinary,))
@@ -69,7 +69,7 @@ def test_an_added_token_may_be_text() -> None:
     assert vocabulary(tokenizer).tokens[tokenizer.token_to_id("<tool>")] == b"<tool>"
 
 
-def test_a_decoder_that_joins_tokens_is_refused_in_words() -> None:
+def test_a_decoder_that_joins_tokens_is_rejected_with_the_reason() -> None:
     document = json.loads(byte_level().to_str())
     for decoder in (None, {"type": "WordPiece", "prefix": "##", "cleanup": True}, {"type": "Fuse"}):
         document["decoder"] = decoder

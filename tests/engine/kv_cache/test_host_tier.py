@@ -1,4 +1,4 @@
-"""Blocks of keys and values in host memory: wherever they lie there, and however many move at once."""
+"""KV cache blocks in host memory: wherever they are stored, and however many move at once."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,10 +33,10 @@ def contents(caches: list[LayerCache], blocks: list[int]) -> list[Tensor]:
 
 @pytest.mark.parametrize("at_once", [1, 3, 100])
 @pytest.mark.parametrize("parts", [[12], [5, 5, 2]])
-def test_blocks_come_back_as_they_went(
+def test_blocks_return_unchanged(
     caches: list[LayerCache], parts: list[int], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few at a time: a long prompt's are as large as what steps are left on a GPU."""
+    """A few at a time: the blocks of a long prompt take as much memory as a GPU has left for steps."""
 
     def in_parts(_budget: int, _block_bytes: int, width: int, dtype: torch.dtype) -> Iterator[Tensor]:
         yield from (torch.empty(blocks, width, dtype=dtype) for blocks in parts)
@@ -64,14 +64,14 @@ def test_blocks_come_back_as_they_went(
 
 @given(budget=st.integers(0, 1 << 36), block=st.integers(1, 1 << 26))
 def test_locked_memory_keeps_to_its_budget(budget: int, block: int) -> None:
-    """torch rounds every piece up to a power of two."""
+    """torch rounds every allocation up to a power of two."""
     blocks = list(chunk_sizes(budget, block))
     assert sum(1 << (n * block - 1).bit_length() for n in blocks) <= budget
     if budget > 1 << 30 and block < 1 << 24:
         assert sum(blocks) * block > 0.9 * budget, "nearly all of it is used"
 
 
-def test_what_cannot_be_locked_is_done_without(
+def test_memory_that_cannot_be_locked_is_used_unlocked(
     caches: list[LayerCache], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     empty = torch.empty

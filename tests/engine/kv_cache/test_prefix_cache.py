@@ -1,4 +1,6 @@
-"""Prompts that begin alike are computed once for a tenant and its adapter, never for two, and answers stay the same."""
+"""Prompts with a common prefix are computed once for a tenant and adapter, never shared between two, and outputs stay
+the same.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ Start = Callable[..., LocalEngine]
 
 
 class Computed:
-    """How many tokens went through the model."""
+    """Counts the tokens that went through the model."""
 
     def __init__(self, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tokens = 0
@@ -38,7 +40,7 @@ class Computed:
 
 
 def ask(engine: LocalEngine, prompt: list[int], adapter: str | None = None, **options: Any) -> tuple[list[int], int]:
-    """The answer, and how many of the prompt's tokens were found cached."""
+    """Return the output, and how many of the prompt's tokens were found in the cache."""
     request = engine.submit(prompt, adapter, **({"max_tokens": 6, "cache_salt": A} | options))
     outputs = engine.result(request)
     assert all(output.cached_tokens == 0 for output in outputs[1:]), "only the first output says it"
@@ -50,7 +52,7 @@ def prefix(engine: LocalEngine) -> PrefixCache:
     return engine.core.blocks.prefix
 
 
-def test_a_tenant_shares_with_itself_and_with_nobody_else(start: Start, tiny) -> None:
+def test_a_tenant_shares_only_with_itself(start: Start, tiny) -> None:
     engine = start()
     prompt = [*SYSTEM, 5, 6]
     assert ask(engine, prompt, tenant="a")[1] == 0
@@ -82,7 +84,7 @@ def test_the_last_token_is_computed_for_its_logits(start: Start, tiny) -> None:
         assert ask(engine, prompt) == (expected, cached)
 
 
-def test_what_was_generated_is_found_in_the_next_turn(start: Start, tiny) -> None:
+def test_generated_tokens_are_found_in_the_next_turn(start: Start, tiny) -> None:
     engine = start()
     answer, _ = ask(engine, SYSTEM, "a", max_tokens=20)
     turn = [*SYSTEM, *answer, 11, 12]
@@ -100,7 +102,7 @@ def test_a_new_version_never_reuses_the_old_ones_blocks(start: Start, tiny) -> N
     assert ask(engine, SYSTEM, None)[1] == 0
 
 
-def test_evicted_blocks_go_to_the_host_tier_and_come_back(start: Start, tiny) -> None:
+def test_evicted_blocks_move_to_the_host_tier_and_back(start: Start, tiny) -> None:
     engine = start(kv_cache_tokens=64, max_model_len=64, kv_host_bytes=1 << 20)
     prompts = [[*SYSTEM[i:], *SYSTEM[:i]] for i in range(6)]
     for prompt in prompts:
@@ -126,7 +128,7 @@ def test_the_host_tier_keeps_to_its_budget(start: Start) -> None:
     assert prefix(off).stats().host_bytes == prefix(off).stats().total.from_host == 0
 
 
-def test_two_contents_of_one_hash_are_told_apart(start: Start, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_contents_with_one_hash_are_distinguished(start: Start, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefix_cache, "block_hash", lambda parent, adapter, tokens: b"the same")
     engine = start()
     for prompt, adapter, salt in ((SYSTEM, None, A), (SYSTEM[8:], None, A), (SYSTEM, "a", A), (SYSTEM, None, B)):
@@ -136,7 +138,9 @@ def test_two_contents_of_one_hash_are_told_apart(start: Start, tiny, monkeypatch
     assert ask(engine, SYSTEM)[1] == 8, "and the first content is still found"
 
 
-def test_a_crowd_with_one_system_prompt_computes_it_once(start: Start, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_requests_with_one_system_prompt_compute_it_once(
+    start: Start, tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = start()
     prompts = [[*SYSTEM, *[i] * 3] for i in range(6)]
     computed = Computed(engine, monkeypatch)
@@ -181,8 +185,8 @@ def test_preempted_sequences_find_their_own_blocks_again(start: Start, tiny, mon
     assert totals[1] < totals[0]
 
 
-def test_what_failed_is_not_found_again(start: Start, tiny, tmp_path: Path) -> None:
-    """An adapter whose products overflow: the first chunks of a prompt are published before any logits are seen."""
+def test_blocks_of_a_failed_sequence_are_not_found_again(start: Start, tiny, tmp_path: Path) -> None:
+    """The adapter's products overflow: the first chunks of a prompt are cached before any logits are seen."""
     huge = tmp_path / "huge"
     huge.mkdir()
     weights = load_file(tiny.adapters["a"] / "adapter_model.safetensors")
@@ -199,8 +203,8 @@ def test_what_failed_is_not_found_again(start: Start, tiny, tmp_path: Path) -> N
     assert prefix(engine).stats().total.from_device == 0
 
 
-def test_a_poisoned_block_fails_who_holds_it_and_is_forgotten(start: Start, tiny) -> None:
-    """Whatever wrote a NaN there: nobody finds it, nor what was computed from it, a second time."""
+def test_a_poisoned_block_fails_its_users_and_is_discarded(start: Start, tiny) -> None:
+    """Wherever the NaN came from, neither the block nor what was computed from it is found a second time."""
     engine = start()
     ask(engine, SYSTEM)
     ask(engine, [*SYSTEM, *SYSTEM])
@@ -214,7 +218,7 @@ def test_a_poisoned_block_fails_who_holds_it_and_is_forgotten(start: Start, tiny
     assert ask(engine, [*SYSTEM, 1]) == (greedy(tiny.model, [*SYSTEM, 1], 6), 0)
 
 
-def test_a_failing_step_publishes_nothing(start: Start, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_caches_nothing(start: Start, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start()
     with monkeypatch.context() as patch:
         patch.setattr(engine.core._runner, "execute", lambda rows: 1 / 0)
@@ -223,8 +227,8 @@ def test_a_failing_step_publishes_nothing(start: Start, tiny, monkeypatch: pytes
     assert ask(engine, SYSTEM) == (greedy(tiny.model, SYSTEM, 6), 0)
 
 
-def test_before_the_adapter_is_in_effect_blocks_are_the_base_models() -> None:
-    """They are shared by all adapters of the tenant; a block across the point belongs to the adapter."""
+def test_blocks_before_the_invocation_belong_to_the_base_model() -> None:
+    """They are shared by all adapters of the tenant; a block across the invocation belongs to the adapter."""
     cache = PrefixCache("base", 4, _NoHost())
     pool = BlockPool(64, 4, cache)
 
@@ -250,7 +254,7 @@ def test_before_the_adapter_is_in_effect_blocks_are_the_base_models() -> None:
     assert compute("x", 10, salt=B) == 0
 
 
-def test_counters_keep_the_tenants_that_were_heard_of_last() -> None:
+def test_counters_keep_the_most_recent_tenants() -> None:
     counters = PrefixCounters()
     counters.add("first", PrefixCounts(1, 0, 0))
     for i in range(MAX_TENANTS - 1):
@@ -265,7 +269,7 @@ def test_counters_keep_the_tenants_that_were_heard_of_last() -> None:
 
 @pytest.fixture(params=["llama", "mistral", "gemma3_text", "gpt2"])
 def crowded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, dict[str, Path], LocalEngine]]:
-    """Few pages, a small host tier, few slots: everything moves."""
+    """Starts an engine with few pages, a small host tier and few slots, so that everything moves."""
     model = make_model(request.param)
     model.save_pretrained(tmp_path / "base")
     adapters = {name: add_adapter(model, tmp_path / name, i, r=4 * 2**i) for i, name in enumerate(("x", "y", "z"))}
@@ -275,7 +279,7 @@ def crowded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[An
     engine.close()
 
 
-def test_answers_are_pefts_whatever_is_found_evicted_and_brought_back(crowded) -> None:
+def test_outputs_equal_peft_through_hits_evictions_and_reloads(crowded) -> None:
     model, adapters, engine = crowded
     rng = random.Random(3)
     systems = [[rng.randrange(VOCABULARY) for _ in range(70)] for _ in range(2)]

@@ -1,5 +1,8 @@
-"""Blocks that are shared, evicted, moved and dropped in any order: their counts stay right, and what a sequence finds
-behind its tokens is what these tokens, under these adapters, of this tenant, would have computed."""
+"""Blocks that are shared, evicted, moved and dropped in random order.
+
+Their reference counts stay right, and the cached states that a sequence finds are those that its tokens, adapters and
+tenant would have computed.
+"""
 
 from collections import Counter
 from typing import Any
@@ -24,7 +27,7 @@ few = st.lists(st.integers(0, 1), min_size=1, max_size=12)
 
 
 class Blocks(RuleBasedStateMachine):
-    """A step loop whose model writes, for each token, a number that stands for all that its keys depend on."""
+    """A step loop whose model writes, for each token, a number that stands for everything its keys depend on."""
 
     sequences: Bundle[Sequence] = Bundle("sequences")
 
@@ -112,7 +115,7 @@ class Blocks(RuleBasedStateMachine):
         assert (self.pool.used, self.pool.cached) == (len(used), len(cached))
 
     @invariant()
-    def what_is_known_is_somewhere_and_behind_its_parent(self) -> None:
+    def known_blocks_exist_and_follow_their_parent(self) -> None:
         on_host = set()
         for known in self.prefix._known.values():
             assert not known.dropped
@@ -134,7 +137,7 @@ class Blocks(RuleBasedStateMachine):
         for sequence in self.live:
             assert len(sequence.places) == len(sequence.blocks) * BLOCK
             assert sequence.computed <= len(sequence.places)
-            for position, meaning in enumerate(self._meanings(sequence, 0, sequence.computed)):
+            for position, meaning in enumerate(self._expected_keys(sequence, 0, sequence.computed)):
                 for cache in self.caches:
                     place = int(sequence.places[position])
                     assert set(cache.keys[:, place].flatten().tolist()) == {meaning}
@@ -150,7 +153,7 @@ class Blocks(RuleBasedStateMachine):
 
     def _compute(self, sequence: Sequence, tokens: int) -> None:
         start, stop = sequence.computed, sequence.computed + tokens
-        numbers = torch.tensor(self._meanings(sequence, start, stop), dtype=torch.float64)
+        numbers = torch.tensor(self._expected_keys(sequence, start, stop), dtype=torch.float64)
         places = torch.from_numpy(sequence.places[start:stop].copy())
         for cache in self.caches:
             write_kv(
@@ -160,8 +163,8 @@ class Blocks(RuleBasedStateMachine):
                 -numbers[None, :, None].expand(cache.values.shape[0], -1, cache.values.shape[2]),
             )
 
-    def _meanings(self, sequence: Sequence, start: int, stop: int) -> list[float]:
-        """Keys depend on the tokens so far and on who computed each; and a tenant sees its own only."""
+    def _expected_keys(self, sequence: Sequence, start: int, stop: int) -> list[float]:
+        """Return numbers that depend on the tokens so far, on the adapter that computed each, and on the tenant."""
         adapter, since = sequence.request.adapter, sequence.adapter_from
         steps = [(token, adapter if i >= since else None) for i, token in enumerate(sequence.tokens[:stop])]
         owner = sequence.request.cache_salt or sequence.arrival

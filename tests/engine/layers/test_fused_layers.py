@@ -1,4 +1,4 @@
-"""Which gated MLPs and rotary embeddings of a model take one launch on a GPU, and that others stay what they were."""
+"""Which gated MLPs and rotary embeddings take one launch on a GPU, and that all others stay unchanged."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def gates(model: PreTrainedModel) -> Iterator[Gated | None]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", GATES)
-def test_each_familys_gate_is_known(family: str, dtype: torch.dtype) -> None:
+def test_the_gate_of_each_family_is_recognized(family: str, dtype: torch.dtype) -> None:
     model = make_model(family).to(dtype)
     expected = GATES[family]
     assert set(gates(model)) - {None} == ({expected} if expected else set())
@@ -45,7 +45,7 @@ class Doubled(LlamaMLP):  # type: ignore[misc]
         return 2 * super().forward(x)
 
 
-def test_an_mlp_that_does_more_stays() -> None:
+def test_an_mlp_with_additional_work_is_not_replaced() -> None:
     config = make_model("llama").config
     for kind, known in ((LlamaMLP, LLAMA), (Doubled, None)):
         assert recognize(kind(config), ["gate_proj", "up_proj"], torch.device("cpu"), torch.float32) == known
@@ -59,13 +59,13 @@ def test_a_gated_mlp_computes_the_same() -> None:
 
 
 @pytest.mark.parametrize("family", TURNING)
-def test_each_familys_rotation_is_known(family: str) -> None:
+def test_the_rotation_of_each_family_is_recognized(family: str) -> None:
     model = make_model(family)
     assert {rotary.fuse(layer.module) for layer in trace(model).attention} == {TURNING[family]}
 
 
 @torch.inference_mode()
-def test_another_model_of_the_family_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_of_the_family_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, other = make_model("llama"), make_model("llama")
     tokens = torch.arange(5)[None]
     expected = other(tokens).logits

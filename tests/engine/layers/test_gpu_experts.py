@@ -1,5 +1,6 @@
-"""Experts on the Triton kernels, as on a GPU: here in Triton's interpreter, equal to transformers' own with each
-adapter merged into them."""
+"""Experts on the Triton kernels, here in Triton's interpreter, equal transformers' own with each adapter merged into
+them.
+"""
 
 import copy
 import random
@@ -26,13 +27,13 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="patches kerne
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sends every device to the kernels, and lets nobody read on the host what a router chose."""
+    """Runs every device on the kernels, and rejects host reads of the router's choices."""
     monkeypatch.setattr(gpu, "serves", lambda device: True)
     monkeypatch.setattr(segmented_experts, "route", None)
 
 
 @pytest.mark.parametrize("model_type", ["mixtral", "qwen3_moe", "gpt_oss"])
-def test_equal_transformers_own(model_type: str) -> None:
+def test_outputs_equal_transformers(model_type: str) -> None:
     torch.manual_seed(0)
     own: Any = next(m for m in make_model(model_type).modules() if hasattr(m, "gate_up_proj"))
     experts, hidden = own.down_proj.shape[0], 32

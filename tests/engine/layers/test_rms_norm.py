@@ -1,4 +1,4 @@
-"""Which of a model's norms are computed in one pass, and that they stay what they were."""
+"""Which of a model's norms are computed in one pass, and that all others stay unchanged."""
 
 import pytest
 import torch
@@ -24,8 +24,8 @@ class Doubled(LlamaRMSNorm):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_family_is_known(family: type[nn.Module]) -> None:
-    """In bfloat16, where the place of rounding shows, and with the weights of a fresh model, where it does not."""
+def test_each_family_is_recognized(family: type[nn.Module]) -> None:
+    """Both in bfloat16, where the point of rounding shows, and with the weights of a fresh model, where it does not."""
     norm = family(64).bfloat16()
     known = fused(norm)
     assert known is not None
@@ -36,12 +36,12 @@ def test_each_family_is_known(family: type[nn.Module]) -> None:
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(64), nn.LayerNorm(64, bias=False), Doubled(64), nn.Linear(64, 64)])
-def test_others_stay(norm: nn.Module) -> None:
+def test_other_norms_are_not_replaced(norm: nn.Module) -> None:
     assert fused(norm) is None
 
 
-def test_an_adapter_can_bring_its_own_weight() -> None:
-    """`modules_to_save` of norms goes through a twin over other parameters."""
+def test_an_adapter_can_have_its_own_weight() -> None:
+    """`modules_to_save` of norms goes through a twin with other parameters."""
     norm, other = LlamaRMSNorm(64), torch.randn(64)
     known = fused(norm)
     assert isinstance(known, FusedNorm)

@@ -1,4 +1,4 @@
-"""Embeddings and norms with other parameters for some rows, and nothing of ours in the way when there are none."""
+"""Embeddings and norms with other parameters for some rows, and no overhead when there are none."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ IDS = torch.tensor([[3, 7, 8, 7, 3, 8]])
 
 
 class Scaled(nn.Embedding):
-    """As Gemma has it."""
+    """An embedding that scales its output, as Gemma's does."""
 
     def forward(self, ids: Tensor) -> Tensor:
         return super().forward(ids) * 3
@@ -46,19 +46,19 @@ def embedding() -> Scaled:
 
 
 def expect(embedding: Scaled, mine: dict[int, Tensor]) -> Tensor:
-    """The module's own vectors but for those given by row, before scaling."""
+    """Return the module's own vectors, except those given by row, before scaling."""
     weight = embedding.weight.detach()
     vectors = [mine.get(row, weight[token]) for row, token in enumerate(IDS[0].tolist())]
     return torch.stack(vectors)[None] * 3
 
 
-def test_own_vectors_of_some_tokens(embedding: Scaled) -> None:
+def test_adapter_vectors_for_some_tokens(embedding: Scaled) -> None:
     vectors = random(2, DIM)
     y = run(embedding, IDS, {2: OwnVectors(torch.tensor([7, 11]), vectors)})
     assert torch.equal(y, expect(embedding, {1: vectors[0]})), "row 3 is of token 7 too, but of nobody's"
 
 
-def test_a_vocabulary_of_ones_own(embedding: Scaled) -> None:
+def test_an_adapter_with_its_own_vocabulary(embedding: Scaled) -> None:
     weight = random(VOCABULARY, DIM)
     y = run(embedding, IDS, {2: OwnParameters({"weight": weight})})
     assert torch.equal(y, expect(embedding, {1: weight[7], 2: weight[8]}))
@@ -82,7 +82,7 @@ def test_nan_stays_in_its_rows(embedding: Scaled) -> None:
 
 
 @pytest.mark.parametrize("rows_dim", [1, 2])
-def test_norms_by_row_wherever_rows_are_counted(rows_dim: int) -> None:
+def test_norms_by_row_for_any_leading_dimensions(rows_dim: int) -> None:
     norm = nn.LayerNorm(DIM)
     x = random(1, ROWS, 3, DIM) if rows_dim == 1 else random(1, 3, ROWS, DIM)
     bias = random(DIM)

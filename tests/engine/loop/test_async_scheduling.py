@@ -1,5 +1,8 @@
-"""Tokens that are read once the next step was launched: the same tokens, the same ends, the same counts, whoever comes,
-ends, is cancelled or gives way meanwhile."""
+"""Tokens that are read after the next step was launched.
+
+Tokens, ends and counts are the same as without async scheduling, whichever sequences join, end, are cancelled or are
+preempted meanwhile.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,8 +52,9 @@ CROWDED: dict[str, Any] = {
 def engines(
     tiny: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[tuple[LocalEngine, LocalEngine]]:
-    """One that reads every step at once, with room for all, and one that reads late, with little of everything, its
-    steps launched or played back."""
+    """One engine reads every step at once and has room for all; one reads late and has little of everything, its steps
+    launched or replayed.
+    """
     common = {"threads": 1, "block_size": 8}
     cache = tmp_path_factory.mktemp("cache")
     plain = LocalEngine(tiny.base, cache, tiny.adapters, kv_cache_tokens=4096, max_model_len=90, **common)
@@ -65,7 +69,7 @@ def engines(
 
 @pytest.fixture(scope="module")
 def alone(engines: tuple[LocalEngine, LocalEngine]) -> Callable[[int, str | None, int, int], list[Output]]:
-    """What a request gives with nobody beside it."""
+    """Return what a request generates without neighbours."""
     known: dict[tuple[Any, ...], list[Output]] = {}
 
     def outputs(prompt: int, name: str | None, way: int, new: int) -> list[Output]:
@@ -81,8 +85,8 @@ def submit(engine: LocalEngine, prompt: int, name: str | None, way: int, new: in
     return engine.submit(PROMPTS[prompt], name, max_tokens=new, cache_salt=b"salt", **WAYS[way])
 
 
-def told(outputs: list[Output], index: int, near: Callable[[Any], Any] = list) -> list[Any]:
-    """What a client hears, but for how much of its prompt was cached; `near` makes of numbers what they are held to."""
+def client_view(outputs: list[Output], index: int, near: Callable[[Any], Any] = list) -> list[Any]:
+    """Return what a client receives, except how much of its prompt was cached; `near` rounds numbers for comparison."""
     heard = []
     for o in (o for o in outputs if o.index == index):
         logprobs = [] if o.logprob is None else [o.logprob.logprob, *(n for pair in o.logprob.top for n in pair)]
@@ -99,14 +103,14 @@ requests = st.tuples(
     st.sampled_from((None, "a", "b", "c")),
     st.integers(0, len(WAYS) - 1),
     st.sampled_from([1, 2, NEW]),
-    st.sampled_from([0, 0, 1, 3]),  # tokens of it that are out before the next one comes
+    st.sampled_from([0, 0, 1, 3]),  # tokens it has generated before the next one arrives
     st.sampled_from([None, None, None, 0, 2]),  # tokens after which it is cancelled
 )
 
 
 @given(st.lists(requests, min_size=1, max_size=10))
 @settings(max_examples=20)
-def test_what_clients_hear_is_the_same(
+def test_clients_receive_the_same(
     engines: tuple[LocalEngine, LocalEngine],
     alone: Callable[[int, str | None, int, int], list[Output]],
     asked: list[Any],
@@ -128,8 +132,8 @@ def test_what_clients_hear_is_the_same(
     heard = [(what, engine._outputs[number]) for number, what in running]
     for (what, outputs), (*_, cancelled) in zip(heard, asked, strict=True):
         for index in range(completions(what)):
-            expected = told(alone(*what), index, nearly)
-            found = told(outputs, index)
+            expected = client_view(alone(*what), index, nearly)
+            found = client_view(outputs, index)
             assert found == expected[: len(found)], what
             assert cancelled is not None or len(found) == len(expected)
     every = [output for _, outputs in heard for output in outputs]
@@ -146,7 +150,7 @@ def completions(what: Any) -> int:
 
 
 def settle(engine: LocalEngine) -> None:
-    """All commands were obeyed, and nobody is left."""
+    """Wait until all commands are processed and no request is left."""
     engine.generate([3], max_tokens=1)
     at_rest(engine)
     assert not engine.core.scheduler._scheduled
@@ -155,7 +159,7 @@ def settle(engine: LocalEngine) -> None:
 
 @pytest.fixture
 def order(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalEngine], list[str]]:
-    """Launches and readings of an engine, in order, from now on."""
+    """Record the launches and reads of an engine, in order, from now on."""
 
     def watched(engine: LocalEngine) -> list[str]:
         seen: list[str] = []
@@ -167,7 +171,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalEngine], list[str]]
     return watched
 
 
-def test_a_step_is_launched_before_the_one_before_is_read(
+def test_a_step_is_launched_before_the_previous_one_is_read(
     start: Start, tiny: Any, order: Callable[[LocalEngine], list[str]]
 ) -> None:
     engine = start(async_scheduling="on")
@@ -186,9 +190,7 @@ def test_on_a_cpu_steps_are_read_at_once(start: Start, order: Callable[[LocalEng
     assert seen == 3 * ["launch", "read"]
 
 
-def test_an_end_that_nobody_foresaw_costs_one_row(
-    start: Start, tiny: Any, order: Callable[[LocalEngine], list[str]]
-) -> None:
+def test_an_unforeseen_end_costs_one_row(start: Start, tiny: Any, order: Callable[[LocalEngine], list[str]]) -> None:
     engine = start(async_scheduling="on")
     tokens = greedy(tiny.model, PROMPTS[1], 4)
     assert len(set(tokens)) == 4
@@ -200,7 +202,7 @@ def test_an_end_that_nobody_foresaw_costs_one_row(
     assert seen[:8] == ["launch", *3 * ["launch", "read"], "nothing"], "no token is chosen for it in vain"
 
 
-def test_who_guesses_has_steps_read_at_once_unless_it_pauses(
+def test_speculating_sequences_have_steps_read_at_once_unless_paused(
     start: Start, order: Callable[[LocalEngine], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = start(async_scheduling="on")
@@ -217,7 +219,9 @@ def test_who_guesses_has_steps_read_at_once_unless_it_pauses(
     assert "launch launch" in " ".join(seen)
 
 
-def test_who_gives_way_keeps_the_token_in_flight(start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preempted_sequence_keeps_its_token_in_flight(
+    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = start(async_scheduling="on")
     scheduler, gave_way = engine.core.scheduler, []
     schedule = scheduler.schedule
@@ -239,7 +243,7 @@ def test_who_gives_way_keeps_the_token_in_flight(start: Start, tiny: Any, monkey
 
 
 def test_completions_of_one_prompt_compute_it_once(start: Start) -> None:
-    """What a step computes is found by the next one, though its tokens are not read yet."""
+    """The next step finds what a step computes, although its tokens have not been read yet."""
     engine = start(async_scheduling="on", max_batch_tokens=512)
     request = engine.submit(PROMPTS[3], n=3, max_tokens=2, cache_salt=b"salt")
     outputs = engine.result(request, 3)
@@ -247,8 +251,8 @@ def test_completions_of_one_prompt_compute_it_once(start: Start) -> None:
     assert sum(r.batch.prefill_tokens for r in engine.core.timeline.steps()) == 70 + 2 * 6
 
 
-def test_numbers_that_are_not_finite_fail_their_own_request_alone(start: Start, tiny: Any, tmp_path: Path) -> None:
-    """By when that is known, a step has begun with the token that there is not."""
+def test_numbers_that_are_not_finite_fail_only_their_own_request(start: Start, tiny: Any, tmp_path: Path) -> None:
+    """When this is known, a step has already begun with the token that does not exist."""
     huge = add_adapter(tiny.model, tmp_path / "huge", 9)
     tensors = {k: torch.full_like(v, 3e18) for k, v in load_file(huge / "adapter_model.safetensors").items()}
     save_file(tensors, huge / "adapter_model.safetensors")
@@ -266,8 +270,8 @@ def test_numbers_that_are_not_finite_fail_their_own_request_alone(start: Start, 
     assert len(engine.core.blocks.prefix._known) == 2 * (len(PROMPTS[3]) // 8 + 1), "what it computed is found no more"
 
 
-def test_tokens_are_kept_whoever_made_room_for_them() -> None:
-    """Inference tensors are changed in inference mode alone, and an engine may have been made in it."""
+def test_tokens_can_be_changed_outside_inference_mode() -> None:
+    """Inference tensors can be changed in inference mode only, and an engine may have been created in it."""
     with torch.inference_mode():
         last = LastTokens(4, torch.device("cpu"))
     last.store(torch.tensor([7, -1]))

@@ -1,4 +1,4 @@
-"""A device that runs out of memory, or answers no more: smaller steps, and only the culprit fails."""
+"""A device that runs out of memory, or stops responding: steps shrink, and only the request at fault fails."""
 
 import weakref
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def test_steps_shrink_until_they_fit_and_nothing_is_lost(
     at_rest(engine)
 
 
-def test_guesses_for_which_there_is_no_room_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_without_room_are_dropped(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start()
     failed: list[int] = []
 
@@ -68,9 +68,7 @@ def test_guesses_for_which_there_is_no_room_are_forgotten(start: Start, monkeypa
     assert failed
 
 
-def test_what_a_step_had_computed_is_let_go_of_before_it_is_tried_again(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_of_a_failed_step_is_released_before_the_retry(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start()
     execute, held, alive = engine.core._runner.execute, list[weakref.ref[torch.Tensor]](), list[bool]()
 
@@ -88,7 +86,7 @@ def test_what_a_step_had_computed_is_let_go_of_before_it_is_tried_again(
 
 
 @pytest.mark.parametrize("late", ["off", "on"])
-def test_only_the_one_without_room_for_a_single_token_fails(
+def test_only_a_request_without_room_for_one_token_fails(
     start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
     engine = start(async_scheduling=late)
@@ -106,7 +104,7 @@ def test_only_the_one_without_room_for_a_single_token_fails(
 
 
 @pytest.mark.parametrize("late", ["off", "on"])
-def test_a_step_that_fails_costs_those_in_it_and_not_the_tokens_before(
+def test_a_failing_step_fails_its_requests_and_keeps_earlier_tokens(
     start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
     engine = start(async_scheduling=late)
@@ -128,7 +126,7 @@ def test_a_step_that_fails_costs_those_in_it_and_not_the_tokens_before(
     at_rest(engine)
 
 
-def test_a_bound_grows_again_when_steps_go_well() -> None:
+def test_a_step_limit_grows_again_after_successful_steps() -> None:
     bound = StepBound(512)
     bound.record_out_of_memory(300)
     bound.record_out_of_memory(150)
@@ -138,7 +136,7 @@ def test_a_bound_grows_again_when_steps_go_well() -> None:
     assert bound.rows == 512
 
 
-def test_with_a_device_that_answers_no_more_the_engine_ends(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_ends_when_the_device_stops_responding(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start()
     monkeypatch.setattr(engine.core._runner, "execute", lambda rows: 1 / 0)
     monkeypatch.setattr(engine.core._runner, "check_device", broken)
@@ -146,8 +144,8 @@ def test_with_a_device_that_answers_no_more_the_engine_ends(start: Start, monkey
         engine.result(engine.submit(PROMPTS[0]))
 
 
-def test_a_copy_that_fails_is_taken_for_the_devices_end_if_it_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else an engine whose device is gone would go on refusing adapters, one by one, for ever."""
+def test_a_failed_copy_ends_the_engine_if_the_device_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an engine without its device would keep rejecting adapters one by one."""
     engine = start(adapter_device_bytes=1 << 20)
     checked: list[bool] = []
     monkeypatch.setattr(Copy, "patches", lambda copy: 1 / 0)

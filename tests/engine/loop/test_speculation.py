@@ -1,4 +1,4 @@
-"""Guessing ahead changes how many steps an answer takes, and nothing else."""
+"""Speculation changes how many steps an output takes, and nothing else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def steps(engine: LocalEngine, prompt: list[int], **options: Any) -> tuple[list[
     return tokens, engine.core.metrics.steps - before
 
 
-def test_greedy_tokens_are_peft_s_whatever_is_guessed(start: Start, tiny) -> None:  # type: ignore[no-untyped-def]
+def test_greedy_tokens_equal_peft_with_any_draft(start: Start, tiny) -> None:  # type: ignore[no-untyped-def]
     engine = start(max_batch_size=8)
     for adapter in (None, "a", "b"):
         expected = greedy(tiny.model, REPEATING, 48, adapter and tiny.adapters[adapter])
@@ -30,8 +30,8 @@ def test_greedy_tokens_are_peft_s_whatever_is_guessed(start: Start, tiny) -> Non
     assert 0 < metrics.spec_decode_accepted_tokens < metrics.spec_decode_draft_tokens, "some guesses were to be wrong"
 
 
-def test_right_guesses_save_steps(start: Start) -> None:
-    """A strong bias makes the model repeat one token: then every guess is right."""
+def test_accepted_drafts_save_steps(start: Start) -> None:
+    """A strong bias makes the model repeat one token, so every draft is accepted."""
     engine = start()
     bias = {"logit_bias": ((7, 100.0),), "max_tokens": 40}
     plain, many = steps(engine, OTHER, **bias)
@@ -79,7 +79,7 @@ def test_sampled_tokens_are_the_same_too(sampling: dict[str, Any], start: Start)
         assert other.finish == one.finish
 
 
-def test_an_end_within_a_guess_ends_it(start: Start) -> None:
+def test_an_end_within_a_draft_ends_the_sequence(start: Start) -> None:
     engine = start()
     bias = {"logit_bias": ((7, 100.0),), "max_tokens": 40, "draft_tokens": 6}
     request = engine.submit([7] * 6, stop_token_ids=frozenset([7]), **bias)
@@ -91,7 +91,7 @@ def test_an_end_within_a_guess_ends_it(start: Start) -> None:
     assert engine.core.blocks.used == 0
 
 
-def test_never_past_the_model_s_end(start: Start) -> None:
+def test_drafts_never_exceed_the_context(start: Start) -> None:
     engine = start(max_model_len=64)
     request = engine.submit([7] * 40, logit_bias=((7, 100.0),), max_tokens=500, draft_tokens=16)
     outputs = engine.result(request)

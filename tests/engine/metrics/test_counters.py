@@ -1,4 +1,4 @@
-"""The engine's own counts against what was asked of it."""
+"""The engine's own counts, compared with the requests that it received."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> DiskTier:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """The step thread does not tell when it has counted."""
+    """Poll, because the step thread sends no signal after counting."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -39,7 +39,7 @@ def count(histogram: pb.Histogram) -> int:
 
 
 def settled(engine: LocalEngine, disk: DiskTier) -> pb.StatsResponse:
-    """Once the last step is counted: a step is over a moment after its outputs are out."""
+    """Wait until the last step is counted: a step ends shortly after its outputs are sent."""
     request = pb.StatsRequest(adapter_rows=100, tenants=True)
     until(lambda: sum(engine.core.metrics.step_seconds.read().counts) == engine.core.metrics.steps)
     return build_stats(engine.core, disk, request)
@@ -99,7 +99,7 @@ def test_known_requests_are_counted_exactly(start: Callable[..., LocalEngine], d
         assert sum(getattr(row, counted) for row in stats.adapters) == count(total), counted
 
 
-def test_every_end_is_counted_as_what_it_was(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
+def test_every_end_is_counted_by_its_reason(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
     engine = start()
     engine.result(engine.submit([], max_tokens=1))
     engine.result(engine.submit(PROMPT, "missing"))
@@ -115,7 +115,7 @@ def test_every_end_is_counted_as_what_it_was(start: Callable[..., LocalEngine], 
     assert not engine.core.metrics.open()
 
 
-def test_who_runs_and_who_waits(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
+def test_running_and_waiting_requests_are_counted(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
     engine = start(adapter_slots=1)
     holds = engine.submit(PROMPT, "a", max_tokens=400)
     engine.wait_for(holds, 1)
@@ -133,9 +133,7 @@ def test_who_runs_and_who_waits(start: Callable[..., LocalEngine], disk: DiskTie
     engine.result(waits)
 
 
-def test_idle_adapters_are_listed_with_the_highest_tier_on_which_they_are(
-    start: Callable[..., LocalEngine], disk: DiskTier
-) -> None:
+def test_idle_adapters_are_listed_with_their_highest_tier(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
     engine = start(adapter_slots=1)
     for adapter in ("a", "b"):
         engine.generate(PROMPT, adapter, max_tokens=1)
@@ -163,9 +161,9 @@ def test_preempted_completions_are_counted_once(start: Callable[..., LocalEngine
     assert stats.step_tokens.sum > 3 * len(PROMPT) + 69, "what was preempted is computed anew"
 
 
-def test_guesses_ahead_are_no_prompts(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
+def test_drafts_are_not_counted_as_prompts(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
     engine = start()
-    bias = ((7, 100.0),)  # makes the model repeat one token: every guess is right
+    bias = ((7, 100.0),)  # makes the model repeat one token: every draft is accepted
     engine.generate(PROMPT, max_tokens=30, draft_tokens=4, logit_bias=bias)
     stats = settled(engine, disk)
     assert stats.spec_decode_accepted_tokens == stats.spec_decode_draft_tokens > 0
@@ -210,7 +208,7 @@ def test_a_hundred_thousand_adapters_take_bounded_memory() -> None:
     assert (metrics.requests, metrics.generated_tokens) == (100_000, 100_000), "totals forget nobody"
 
 
-def test_those_in_use_are_forgotten_last() -> None:
+def test_adapters_in_use_are_discarded_last() -> None:
     adapters = AdapterMetrics()
     busy = AdapterKey("t", "busy")
     adapters.asked_for(busy)
@@ -223,7 +221,7 @@ def test_those_in_use_are_forgotten_last() -> None:
     assert adapters.read()[AdapterKey("t", "0")].loads == 1
 
 
-def test_a_client_that_repeats_an_id_upsets_nothing() -> None:
+def test_a_repeated_request_id_breaks_nothing() -> None:
     metrics = EngineMetrics()
     params = SamplingParams(max_tokens=2, seed=0)
     twins = [Request(1, 1, (1, 2), None, params) for _ in range(2)]
@@ -238,8 +236,8 @@ def test_a_client_that_repeats_an_id_upsets_nothing() -> None:
     assert not metrics.open()
 
 
-def test_readers_never_meet_a_half_written_table() -> None:
-    """One thread writes without pause; what others read always adds up."""
+def test_readers_never_see_a_half_written_table() -> None:
+    """One thread writes without pause; the sums that others read are always consistent."""
     metrics = EngineMetrics()
     params = SamplingParams(max_tokens=1, seed=0)
     stop = threading.Event()

@@ -28,7 +28,7 @@ def events_of(trace: bytes) -> list[Event]:
 
 
 def assert_is_well_formed(events: list[Event]) -> None:
-    """What the format demands of each kind of event, and what Perfetto needs to nest slices."""
+    """Check what the format requires of each kind of event, and what Perfetto needs to nest slices."""
     needed = {"M": {"args", "tid"}, "X": {"ts", "dur", "tid"}, "i": {"ts", "tid", "s"}, "C": {"ts", "args"}}
     for event in events:
         assert set(event) >= {"ph", "name", "pid"} | needed[event["ph"]], event
@@ -79,7 +79,7 @@ def test_a_run_as_a_trace(start: Callable[..., LocalEngine]) -> None:
     assert len(counters) == 4 * len(steps)
 
 
-def test_a_trace_tells_nothing_about_tenants(start: Callable[..., LocalEngine]) -> None:
+def test_a_trace_reveals_nothing_about_tenants(start: Callable[..., LocalEngine]) -> None:
     engine = start()
     engine.generate([77, 78, 79], "a", max_tokens=2)
     events = events_of(trace_json(engine.core.timeline.steps()))
@@ -88,9 +88,9 @@ def test_a_trace_tells_nothing_about_tenants(start: Callable[..., LocalEngine]) 
     assert {each["name"] for each in events if each["ph"] != "M"} <= {
         "prefill", "decode", *PHASES, "batch", "requests", "KV blocks", "adapter slots", "loads", "evictions"
     }  # fmt: skip
-    told = [value for each in events for value in each.get("args", {}).values()]
-    assert all(isinstance(value, int) for value in told), "numbers alone"
-    assert not {77, 78, 79} & set(told)
+    values = [value for each in events for value in each.get("args", {}).values()]
+    assert all(isinstance(value, int) for value in values), "numbers alone"
+    assert not {77, 78, 79} & set(values)
 
 
 def record(timeline: Timeline, **state: int) -> None:
@@ -101,7 +101,7 @@ def record(timeline: Timeline, **state: int) -> None:
     timeline.record(BatchSize(1, 1, 0), EngineState(**zeros | state))
 
 
-def test_it_remembers_the_last_steps_only() -> None:
+def test_only_the_last_steps_are_kept() -> None:
     timeline = Timeline(remembered=10)
     for number in range(25):
         record(timeline, preemptions=number // 5)
@@ -112,7 +112,7 @@ def test_it_remembers_the_last_steps_only() -> None:
     assert [(e["name"], e["args"]) for e in instants] == [("preemptions", {"count": 1})]
 
 
-def test_waiting_for_work_is_no_part_of_a_step() -> None:
+def test_waiting_for_work_is_not_part_of_a_step() -> None:
     timeline = Timeline()
     timeline.begin()
     timeline.ended("commands")
@@ -122,7 +122,7 @@ def test_waiting_for_work_is_no_part_of_a_step() -> None:
     assert step.began <= step.phases[0][1]
 
 
-def test_an_empty_timeline_is_a_trace_too() -> None:
+def test_an_empty_timeline_is_a_valid_trace() -> None:
     assert [event["ph"] for event in events_of(trace_json([]))] == ["M"] * 3
 
 

@@ -1,4 +1,4 @@
-"""Base models in every format that is served: dtypes, shards, and quantised by bitsandbytes at load or before."""
+"""Base models in every format that is served: dtypes, shards, and quantized by bitsandbytes at load or before."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def load(directory: Path, **options: Any) -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base model wide enough to be quantised in blocks of 64, and adapters, one of which reads its weights (DoRA)."""
+    """A base model wide enough to be quantized in blocks of 64, and adapters, one of which reads its weights (DoRA)."""
     root = tmp_path_factory.mktemp("formats")
     model = make_model("llama", hidden_size=64, intermediate_size=128)
     model.save_pretrained(root / "base")
@@ -60,7 +60,7 @@ def start(folder: Path, tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
 
 
 def check(engine: LocalEngine, model: PreTrainedModel, folder: Path) -> None:
-    """A mixed batch equals PEFT on the same model, one request at a time."""
+    """Check that a mixed batch equals PEFT on the same model, one request at a time."""
     in_int8 = any(parameter.dtype == torch.int8 for parameter in model.parameters())
     names = [None, "r4", "r64", "r4" if in_int8 else "dora"]  # on int8, bitsandbytes fails in PEFT's DoRA
     requests = [engine.submit(prompt, name, max_tokens=8) for prompt, name in zip(PROMPTS, names, strict=True)]
@@ -70,14 +70,14 @@ def check(engine: LocalEngine, model: PreTrainedModel, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("quantization", sorted(CONFIGS))
-def test_quantised_at_load(quantization: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
+def test_quantized_at_load(quantization: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
     engine = start(folder / "base", quantization=quantization)
     assert engine.loaded.base.is_quantized, "the self-check allows for rounding then"
     check(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), folder)
 
 
 @pytest.mark.parametrize("quantization", sorted(CONFIGS))
-def test_saved_quantised(quantization: str, folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
+def test_saved_quantized(quantization: str, folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
     load(folder / "base", quantization_config=CONFIGS[quantization]).save_pretrained(tmp_path / "saved")
     engine = start(tmp_path / "saved")
     check(engine, load(tmp_path / "saved"), folder)
@@ -86,7 +86,7 @@ def test_saved_quantised(quantization: str, folder: Path, tmp_path: Path, start:
 
 
 def test_int8_rows_do_not_depend_on_their_neighbours(folder: Path, start: Callable[..., LocalEngine]) -> None:
-    """With outlier columns picked over the batch, as bitsandbytes does by default, they would."""
+    """They would with outlier columns chosen over the batch, which is bitsandbytes' default."""
     engine = start(folder / "base", quantization="int8")
     alone = [engine.generate(prompt, "r4", max_tokens=12) for prompt in PROMPTS]
     requests = [engine.submit(prompt, "r4", max_tokens=12) for prompt in PROMPTS]
@@ -109,7 +109,7 @@ def test_shards(folder: Path, tmp_path: Path, start: Callable[..., LocalEngine])
 
 
 @pytest.mark.parametrize("saved", [torch.float16, torch.bfloat16], ids=str)
-def test_a_checkpoint_of_half_precision_computed_in_single(
+def test_a_half_precision_checkpoint_computed_in_single_precision(
     saved: torch.dtype, folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]
 ) -> None:
     load(folder / "base").to(saved).save_pretrained(tmp_path / "half")
@@ -118,7 +118,7 @@ def test_a_checkpoint_of_half_precision_computed_in_single(
 
 
 def test_bfloat16_stays_close(folder: Path, start: Callable[..., LocalEngine]) -> None:
-    """Greedy tokens may part at near-ties; the logprobs of the first token may not be far off."""
+    """Greedy tokens may differ at near-ties; the logprobs of the first token must be close."""
     engine = start(folder / "base", dtype="bfloat16")
     model = load(folder / "base")
     for prompt in PROMPTS:
@@ -130,7 +130,7 @@ def test_bfloat16_stays_close(folder: Path, start: Callable[..., LocalEngine]) -
         assert abs(output.logprob.logprob - float(expected[output.token])) < 0.5
 
 
-def test_a_foreign_quantisation_is_refused_in_words(
+def test_an_unsupported_quantization_is_rejected_with_its_name(
     folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]
 ) -> None:
     model = load(folder / "base")
@@ -142,7 +142,7 @@ def test_a_foreign_quantisation_is_refused_in_words(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_weights_that_were_packed_are_not_in_memory_twice(tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
+def test_packed_weights_are_not_in_memory_twice(tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
     model = make_model("llama", hidden_size=256, intermediate_size=2048)
     model.save_pretrained(tmp_path / "large")
     engine = start(tmp_path / "large")
@@ -154,7 +154,7 @@ def test_weights_that_were_packed_are_not_in_memory_twice(tmp_path: Path, start:
 
 
 def _mapping(path: Path) -> tuple[int, int]:
-    """Bytes of a file that this process has mapped, and how many of them lie in memory."""
+    """Return how many bytes of a file this process has mapped, and how many of them are in memory."""
     sizes = {"Size:": 0, "Rss:": 0}
     ours = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -167,8 +167,8 @@ def _mapping(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kv_cache_dtype", ["int8", "fp8"])
-def test_a_kv_cache_of_eight_bits(kv_cache_dtype: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
-    """A row depends on its own tokens alone, also where keys and values come back from the host tier."""
+def test_an_eight_bit_kv_cache(kv_cache_dtype: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
+    """A row depends on its own tokens only, also where keys and values return from the host tier."""
     engine = start(folder / "base", kv_cache_dtype=kv_cache_dtype, kv_cache_tokens=128)
     alone = [engine.generate(prompt, "r4", max_tokens=8) for prompt in PROMPTS]
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a model's linears take of a device's memory once they are fused."""
+"""The device memory that a model's linears take once they are fused."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ from loragate.kernels.packed_linear import PackedLinear
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen2"])
 @torch.inference_mode()
-def test_fused_weights_are_there_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, which packs nothing: the model's own weights are parts of the fused ones, with the same numbers."""
+def test_fused_weights_are_stored_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, which packs nothing: the model's own weights are views of the fused ones, with the same values."""
     monkeypatch.setattr(packed_linear, "_can_pack", lambda *_: False)
     model = make_model(family)
     before = {name: p.clone() for name, p in model.named_parameters()}

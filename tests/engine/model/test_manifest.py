@@ -1,4 +1,4 @@
-"""What the engine says an adapter may change, against the model's own parameters."""
+"""What an adapter may change according to the engine's manifest, compared with the model's own parameters."""
 
 from math import prod
 
@@ -43,7 +43,7 @@ def test_every_parameter_belongs_to_one_part(model_type: str) -> None:
     assert sum(map(prod, shapes.values())) >= model.num_parameters()
 
 
-def test_what_is_what() -> None:
+def test_parameters_have_their_kind() -> None:
     gpt2, oss = targets(make_model("gpt2")), targets(mixture("gpt_oss"))
     kinds = {module.name: module.kind for module in gpt2.modules}
 

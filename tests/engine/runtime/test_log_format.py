@@ -1,4 +1,4 @@
-"""What log lines say, and what they leave out."""
+"""What log lines contain, and what they omit."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def raised() -> BaseException:
 
 
 @pytest.mark.parametrize("form", [TextLines(), JsonLines()])
-def test_exceptions_are_told_without_their_words(form: logging.Formatter) -> None:
+def test_exceptions_are_logged_without_their_messages(form: logging.Formatter) -> None:
     line = form.format(record("it failed", error=raised()))
     assert SECRET not in line
     for there in ("it failed", "KeyError", "ValueError", "in raised", "which led to"):
@@ -46,7 +46,7 @@ def test_json_has_an_object_a_line() -> None:
     assert parsed["time"].endswith("+00:00")
 
 
-def test_fields_are_the_lines_own() -> None:
+def test_fields_belong_to_their_line() -> None:
     line = record(Fields(status=200, route="/v1/models"))
     assert json.loads(JsonLines().format(line)).items() >= {"status": 200, "route": "/v1/models"}.items()
     assert TextLines().format(line).endswith('loragate.part: {"status": 200, "route": "/v1/models"}')

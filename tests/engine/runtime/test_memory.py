@@ -1,4 +1,4 @@
-"""What a machine's memory has left."""
+"""How much of a machine's memory is available."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ from loragate.engine.runtime import memory as free_memory
 from loragate.engine.runtime.memory import free_host_memory
 
 
-def test_what_files_take_of_memory_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_cache_counts_as_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_memory, "_VERSIONS", ())
     assert free_host_memory() == pytest.approx(psutil.virtual_memory().available, rel=0.2)
 
 
-def test_a_system_that_does_not_tell_has_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_meminfo_is_asked_for_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_memory, "_LINUX", tmp_path / "none")
     assert 0 < free_host_memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
@@ -29,23 +29,23 @@ OLD = {
 
 
 @pytest.mark.parametrize(
-    ("told", "where", "files", "free"),
+    ("cgroup", "where", "files", "free"),
     [
         ("0::/", "", GROUP, 3000),  # as a container sees its own
         ("0::/a/b", "a/b", GROUP, 3000),
         ("0::/a/b", "a", GROUP, 3000),  # of which it is a part
-        ("0::/a", "b", GROUP, None),  # somebody else's
+        ("0::/a", "b", GROUP, None),  # another container's
         ("0::/a", "a", GROUP | {"memory.max": "max"}, None),
         ("0::/a", "a", GROUP | {"memory.current": "7000"}, 0),
         ("4:memory:/a\n0::/", "memory/a", OLD, 3000),
-        ("4:cpu,memory:/a", "memory", OLD, 3000),  # which its namespace does not show
+        ("4:cpu,memory:/a", "memory", OLD, 3000),  # not visible in its namespace
     ],
 )
-def test_a_containers_bound_holds(
-    told: str, where: str, files: dict[str, str], free: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_containers_limit_applies(
+    cgroup: str, where: str, files: dict[str, str], free: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU's host has much more than the container that the engine is in."""
-    (tmp_path / "own").write_text(f"{told}\n")
+    """A GPU's host has much more memory than the container in which the engine runs."""
+    (tmp_path / "own").write_text(f"{cgroup}\n")
     root = tmp_path / "groups"
     (root / where).mkdir(parents=True)
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Whose turn it is, and the heap below: keys change while items are in it."""
+"""The fair order of sequences, and its heap, whose keys change while items are in it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def sequence(tenant: str = "t", adapter: str | None = None, priority: int = 0) -
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["set", "out", "look"]), st.integers(0, 9))))
-def test_the_heap_gives_the_least_whatever_changes(operations: list[tuple[str, str, int]]) -> None:
+def test_the_heap_returns_the_smallest_after_any_change(operations: list[tuple[str, str, int]]) -> None:
     keys: dict[str, int] = {}
     heap: LazyHeap[str] = LazyHeap(keys.__getitem__)
     held: set[str] = set()
@@ -36,7 +36,7 @@ def test_the_heap_gives_the_least_whatever_changes(operations: list[tuple[str, s
         assert len(heap) == len(held)
 
 
-def test_the_heap_forgets_what_is_stale() -> None:
+def test_the_heap_discards_stale_entries() -> None:
     keys = {"a": 0, "b": 0}
     heap: LazyHeap[str] = LazyHeap(keys.__getitem__)
     heap.add("a")
@@ -46,7 +46,7 @@ def test_the_heap_forgets_what_is_stale() -> None:
     assert len(heap._entries) < 200
 
 
-def test_equals_take_turns_as_they_came() -> None:
+def test_equal_tenants_alternate_in_order_of_arrival() -> None:
     heap: LazyHeap[str] = LazyHeap(lambda item: 0)
     for item in "cab":
         heap.add(item)
@@ -54,8 +54,8 @@ def test_equals_take_turns_as_they_came() -> None:
     assert heap.first() == "c"
 
 
-def test_a_claim_that_falls_brings_the_turn_nearer() -> None:
-    """A seated prompt that gives way is no longer counted against its tenant."""
+def test_a_smaller_reservation_moves_a_tenant_forward() -> None:
+    """A seated prompt that is preempted no longer counts against its tenant."""
     queue = FairQueue()
     eager, other = TenantCounter("eager", pending=100.0), TenantCounter("other", counter=50.0)
     for account in (eager, other):
@@ -70,7 +70,7 @@ def test_a_claim_that_falls_brings_the_turn_nearer() -> None:
     assert lane.tenant is eager
 
 
-def test_within_a_tenant_lanes_follow_their_heads() -> None:
+def test_within_a_tenant_queues_are_ordered_by_their_heads() -> None:
     queue, account = FairQueue(), TenantCounter("t")
     first, second = sequence(adapter="x"), sequence()
     for each in (first, second):

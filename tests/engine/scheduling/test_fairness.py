@@ -1,4 +1,4 @@
-"""Turns between tenants, counted in steps and tokens."""
+"""Fairness between tenants, counted in steps and tokens."""
 
 import pytest
 from stepping import Stepping
@@ -22,8 +22,8 @@ def flood(engine: Stepping, requests: int = 64, prompt: int = 40, new: int = 400
     ],
     ids=["seats", "blocks", "one seat", "tokens"],
 )
-def test_a_newcomer_does_not_wait_for_a_long_request(scarce: dict[str, int]) -> None:
-    """The flood fills the batch before anyone else is there; a request of it takes 400 steps at least."""
+def test_a_new_request_does_not_wait_for_a_long_one(scarce: dict[str, int]) -> None:
+    """The flood fills the batch before any other tenant arrives; each of its requests takes at least 400 steps."""
     engine = Stepping(**scarce)
     flood(engine)
     engine.run(100)
@@ -33,7 +33,7 @@ def test_a_newcomer_does_not_wait_for_a_long_request(scarce: dict[str, int]) -> 
     assert not engine.finished or newcomer is next(iter(engine.finished))
 
 
-def test_a_newcomer_does_not_wait_for_a_floods_prompts() -> None:
+def test_a_new_request_does_not_wait_for_a_floods_prompts() -> None:
     """64 prompts of 2,000 tokens take 2,000 steps of 64."""
     engine = Stepping(seats=64, blocks=64 * 300)
     flood(engine, prompt=2000)
@@ -42,7 +42,7 @@ def test_a_newcomer_does_not_wait_for_a_floods_prompts() -> None:
     assert engine.until_first_token(newcomer) <= 6
 
 
-def test_a_newcomer_does_not_wait_for_a_slot() -> None:
+def test_a_new_request_does_not_wait_for_a_slot() -> None:
     engine = Stepping(seats=16, slots=4)
     flood(engine, adapters=10)
     engine.run(100)
@@ -50,7 +50,7 @@ def test_a_newcomer_does_not_wait_for_a_slot() -> None:
     assert engine.until_first_token(newcomer) < 60
 
 
-def test_one_at_a_time_goes_on_as_quickly_as_it_began() -> None:
+def test_one_request_at_a_time_keeps_its_speed() -> None:
     engine = Stepping(seats=16, slots=10)
     flood(engine, adapters=10)
     engine.run(50)
@@ -61,8 +61,8 @@ def test_one_at_a_time_goes_on_as_quickly_as_it_began() -> None:
     assert max(waits) < 50
 
 
-def test_a_flood_pays_for_a_neighbour_with_little_more_than_its_tokens() -> None:
-    """Giving way costs recomputing. A guest that is back at once keeps its seat."""
+def test_a_flood_loses_little_more_than_a_neighbours_tokens() -> None:
+    """Preemption costs recomputation. A tenant that returns at once keeps its seat."""
     engine = Stepping(seats=16)
     flood(engine, requests=32, new=200)
     guests = []
@@ -75,7 +75,7 @@ def test_a_flood_pays_for_a_neighbour_with_little_more_than_its_tokens() -> None
     assert engine.computed < 1.05 * useful
 
 
-def test_a_kept_seat_is_given_away_soon() -> None:
+def test_a_reserved_seat_expires_soon() -> None:
     engine = Stepping(seats=16)
     flood(engine)
     engine.run(50)
@@ -85,7 +85,7 @@ def test_a_kept_seat_is_given_away_soon() -> None:
     assert len(engine.step()) == 16
 
 
-def test_a_kept_seat_does_not_keep_others_from_the_only_one() -> None:
+def test_a_reserved_seat_does_not_block_the_only_one() -> None:
     engine = Stepping(seats=1)
     flood(engine, requests=2, new=1000)
     engine.run(10)
@@ -95,7 +95,7 @@ def test_a_kept_seat_does_not_keep_others_from_the_only_one() -> None:
 
 
 def test_two_floods_share_without_thrashing() -> None:
-    """The second one takes half of the seats, once: after that nobody throws anybody out."""
+    """The second one takes half of the seats, once; after that neither preempts the other."""
     engine = Stepping(seats=16)
     flood(engine)
     engine.run(100)
@@ -111,7 +111,7 @@ def test_two_floods_share_without_thrashing() -> None:
     assert gained["second"] == pytest.approx(gained["flood"], rel=0.05)
 
 
-def test_two_tenants_take_turns_at_the_only_seat() -> None:
+def test_two_tenants_alternate_on_the_only_seat() -> None:
     engine = Stepping(seats=1, tokens=64)
     engine.submit("a", prompt=8, new=2000)
     engine.submit("b", prompt=8, new=2000)
@@ -131,7 +131,7 @@ def test_weights_divide_the_tokens(adapter: str | None) -> None:
     assert engine.produced["three"] / engine.produced["one"] == pytest.approx(3, rel=0.1)
 
 
-def test_tokens_of_a_dearer_adapter_count_for_more() -> None:
+def test_tokens_of_a_costlier_adapter_count_for_more() -> None:
     """Both tenants generate; one's adapter costs twice as much a token, so it gets half as many."""
     engine = Stepping(seats=8, slots=2, token_cost=2.0)
     for _ in range(300):
@@ -142,7 +142,7 @@ def test_tokens_of_a_dearer_adapter_count_for_more() -> None:
 
 
 def test_idleness_earns_no_credit() -> None:
-    """Who comes back after 500 idle steps shares from then on; it is not repaid for what it did not ask for."""
+    """A tenant that returns after 500 idle steps gets its share from then on, without compensation."""
     engine = Stepping(seats=8)
     engine.until(*engine.submit("idler", new=4))
     flood(engine, requests=200, prompt=8, new=24)
@@ -154,8 +154,8 @@ def test_idleness_earns_no_credit() -> None:
     assert engine.produced["flood"] - before == pytest.approx(engine.produced["idler"], rel=0.15)
 
 
-def test_leaving_and_coming_back_does_not_clear_a_debt() -> None:
-    """Served alone, one is ahead of a tenant that was there all along, and stays so after a moment's absence."""
+def test_leaving_and_returning_does_not_clear_a_debt() -> None:
+    """A tenant served alone is ahead of one that was present all along, and stays so after a short absence."""
     engine = Stepping(seats=8)
     (_steady,) = engine.submit("steady", prompt=8, new=1000)
     engine.until(*[s for _ in range(7) for s in engine.submit("greedy", prompt=8, new=100)])
@@ -166,7 +166,7 @@ def test_leaving_and_coming_back_does_not_clear_a_debt() -> None:
     assert counters.find("greedy").counter == owed > counters.find("steady").counter
 
 
-def test_accounts_of_tenants_that_left_are_forgotten() -> None:
+def test_counters_of_absent_tenants_are_discarded() -> None:
     engine = Stepping()
     for i in range(500):
         engine.until(*engine.submit(f"tenant {i}", new=2))
@@ -174,7 +174,7 @@ def test_accounts_of_tenants_that_left_are_forgotten() -> None:
 
 
 def test_recomputed_tokens_are_charged_once() -> None:
-    """Whoever gives way is charged for its prompt and its tokens, whatever was computed twice."""
+    """A preempted request is charged for its prompt and its tokens, even if they were computed twice."""
     engine = Stepping(seats=4, blocks=24)
     sequences = [engine.submit("t", prompt=24, new=40)[0] for _ in range(4)]
     (other,) = engine.submit("other", prompt=8, new=500 - 320)
@@ -186,7 +186,7 @@ def test_recomputed_tokens_are_charged_once() -> None:
     assert engine.at_rest()
 
 
-def test_the_one_furthest_ahead_gives_way_when_blocks_run_out() -> None:
+def test_the_tenant_furthest_ahead_is_preempted_when_blocks_run_out() -> None:
     engine = Stepping(seats=8, blocks=40)
     for _ in range(4):
         engine.submit("ahead", prompt=24, new=200)
@@ -225,8 +225,8 @@ def test_all_of_n_are_charged_and_counted() -> None:
     assert engine.at_rest()
 
 
-def test_nobody_idles_while_somebody_waits() -> None:
-    """Work-conserving: a lone tenant gets all seats, whatever it was served."""
+def test_no_seat_is_idle_while_requests_wait() -> None:
+    """Scheduling is work-conserving: a lone tenant gets all seats, however much it was served."""
     engine = Stepping(seats=8)
     flood(engine, requests=48, prompt=8, new=10)
     while engine.scheduler.waiting:
@@ -234,7 +234,7 @@ def test_nobody_idles_while_somebody_waits() -> None:
 
 
 def test_a_resident_adapter_overtakes_for_a_bounded_time() -> None:
-    """A, B, A, A, … of one tenant, with one slot: B is not starved, and neither is A afterwards."""
+    """One tenant sends A, B, A, A, … with one slot: B is not starved, and neither is A afterwards."""
     engine = Stepping(seats=2, slots=1)
     engine.submit("t", new=10, adapter="a")
     engine.step()
@@ -245,8 +245,8 @@ def test_a_resident_adapter_overtakes_for_a_bounded_time() -> None:
     assert engine.at_rest()
 
 
-def test_whoever_cannot_be_loaded_holds_nobody_back_for_ever() -> None:
-    """Its memory lies scattered, say: others wait while it may come to something, and go on when it does not."""
+def test_an_adapter_that_cannot_load_does_not_block_others_forever() -> None:
+    """If its memory is fragmented, others wait while it may still load, and continue when it cannot."""
     engine = Stepping(seats=1, slots=1)
     want = engine.adapters.request
 
@@ -264,8 +264,8 @@ def test_whoever_cannot_be_loaded_holds_nobody_back_for_ever() -> None:
     assert engine.at_rest()
 
 
-def test_thousands_of_adapters_each_have_their_turn() -> None:
-    """In about the order of their arrival, and without a look at each of them in each step."""
+def test_thousands_of_adapters_each_run() -> None:
+    """They run roughly in order of arrival, and a step does not examine each of them."""
     engine = Stepping(seats=8, slots=8)
     sequences = [engine.submit("t", prompt=4, new=4, adapter=f"a{i}")[0] for i in range(2000)]
     looked = 0
@@ -292,18 +292,18 @@ def test_many_tenants_wait_for_few_slots(host_bytes: int) -> None:
     assert engine.at_rest()
 
 
-def test_an_adapter_that_still_loads_keeps_nobody_waiting() -> None:
+def test_a_loading_adapter_blocks_no_other() -> None:
     engine = Stepping(load_steps=1000)
     engine.submit("t", adapter="slow")
     others = [engine.submit("t")[0] for _ in range(3)]
     assert engine.until(*others) < 12
 
 
-def test_the_longest_queues_are_told_first() -> None:
+def test_the_longest_queues_are_reported_first() -> None:
     engine = Stepping(seats=2)
     engine.submit("a", n=3)
     engine.step()
     engine.submit("c")
     engine.submit("b", n=2)
-    told = [(each.tenant_id, each.seated, each.waiting) for each in engine.scheduler.tenants()]
-    assert told == [("b", 0, 2), ("a", 2, 1), ("c", 0, 1)]
+    reported = [(each.tenant_id, each.seated, each.waiting) for each in engine.scheduler.tenants()]
+    assert reported == [("b", 0, 2), ("a", 2, 1), ("c", 0, 1)]

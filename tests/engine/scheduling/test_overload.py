@@ -1,4 +1,4 @@
-"""What is refused before work is done on it: bounds, deadlines, and the time to come back."""
+"""Requests rejected before any work: bounds, deadlines, and the time after which to retry."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def bounded(total: int = 16, per_tenant: int = 8, seats: int = 2) -> Stepping:
 
 
 def offer(engine: Stepping, tenant: str, now: float = NOW, **request: float) -> Failure | None:
-    """Submit as the step loop does: refused, or taken in."""
+    """Submit as the step loop does: reject or accept."""
     n = int(request.pop("n", 1))
     asked = engine.request(tenant, n=n, **request)  # type: ignore[arg-type]
     failure = engine.scheduler.rejection(asked, now)
@@ -30,7 +30,7 @@ def offer(engine: Stepping, tenant: str, now: float = NOW, **request: float) -> 
 
 
 def measured(engine: Stepping, steps: int, seconds: float) -> None:
-    """Run steps that take so long each."""
+    """Run steps that take this long each."""
     for _ in range(steps):
         engine.step()
         engine.scheduler.record_step(engine.scheduler.work, seconds)
@@ -49,7 +49,7 @@ def test_a_tenants_queue_is_bounded() -> None:
 
 
 def test_floods_leave_room_for_others() -> None:
-    """Whoever has nothing waiting finds a place, until very many tenants wait."""
+    """A tenant without waiting requests is accepted, until very many tenants wait."""
     engine = bounded(total=16, per_tenant=16)
     for tenant in ("a", "b", "c"):
         for _ in range(40):
@@ -58,14 +58,14 @@ def test_floods_leave_room_for_others() -> None:
     assert offer(engine, "newcomer") is None
 
 
-def test_a_full_queue_is_nobodys_in_particular() -> None:
+def test_a_full_queue_rejects_every_tenant() -> None:
     engine = bounded(total=4, per_tenant=4)
     refused = [failure for i in range(12) if (failure := offer(engine, f"tenant {i}"))]
     assert refused
     assert not refused[-1].own_queue
 
 
-def test_a_place_is_free_again_when_one_was_served() -> None:
+def test_a_place_is_free_again_after_a_request_was_served() -> None:
     engine = bounded()
     while offer(engine, "t") is None:
         pass
@@ -76,14 +76,14 @@ def test_a_place_is_free_again_when_one_was_served() -> None:
     assert offer(engine, "t") is None
 
 
-def test_n_completions_take_n_places_and_may_have_them_alone() -> None:
+def test_n_completions_take_n_places_and_may_exceed_the_bound_alone() -> None:
     engine = bounded(per_tenant=4)
     assert offer(engine, "t", n=16) is None, "nobody else waits"
     assert offer(engine, "t", n=1) is not None
 
 
-def test_the_retry_time_is_what_the_queue_takes() -> None:
-    """Half of the queue, at the rate measured: each is 8 units of prompt and 10 tokens of 2 units."""
+def test_the_retry_time_is_estimated_from_the_queue() -> None:
+    """It is half of the queue, at the measured rate: each request has 8 units of prompt and 10 tokens of 2 units."""
     engine = bounded(per_tenant=20, total=100)
     for _ in range(22):
         assert offer(engine, "t", prompt=8, new=10) is None
@@ -94,7 +94,7 @@ def test_the_retry_time_is_what_the_queue_takes() -> None:
     assert failure.retry_after == pytest.approx(20 * 28 / (served / 0.9) / 2, rel=0.05)
 
 
-def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
+def test_a_deadline_that_has_passed_is_rejected_at_once() -> None:
     engine = bounded()
     failure = offer(engine, "t", deadline=NOW - 1)
     assert failure is not None
@@ -102,7 +102,7 @@ def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
     assert engine.at_rest()
 
 
-def test_a_deadline_behind_the_queue_is_refused_at_once() -> None:
+def test_a_deadline_before_the_end_of_the_queue_is_rejected_at_once() -> None:
     engine = bounded(per_tenant=100, total=1000)
     for _ in range(50):
         offer(engine, "t", prompt=8, new=10)
@@ -112,7 +112,7 @@ def test_a_deadline_behind_the_queue_is_refused_at_once() -> None:
     assert offer(engine, "other", deadline=NOW + 5) is None, "another tenant's queue is its own"
 
 
-def test_who_waited_too_long_is_refused_before_any_work() -> None:
+def test_a_request_past_its_deadline_is_rejected_before_any_work() -> None:
     engine = bounded(per_tenant=100, total=1000)
     offer(engine, "t", new=500)
     offer(engine, "t", new=500)
@@ -130,7 +130,7 @@ def test_who_waited_too_long_is_refused_before_any_work() -> None:
 
 
 def test_the_prompts_own_time_counts() -> None:
-    """A prompt of 60 tokens at 10 ms each cannot be through in 0.3 s."""
+    """A prompt of 60 tokens at 10 ms each cannot finish within 0.3 s."""
     engine = bounded()
     engine.submit("t", prompt=50, new=2)
     measured(engine, 1, seconds=0.5)
@@ -138,8 +138,8 @@ def test_the_prompts_own_time_counts() -> None:
     assert offer(engine, "t", prompt=20, deadline=NOW + 0.3) is None
 
 
-def test_work_that_was_begun_is_not_thrown_away() -> None:
-    """Not even of a sibling that still waits."""
+def test_work_that_was_begun_is_not_discarded() -> None:
+    """Not even the work of a sibling that still waits."""
     engine = bounded(seats=1)
     sequences = engine.submit("t", n=2, new=20, deadline=NOW + 5)
     engine.run(3)
@@ -149,8 +149,10 @@ def test_work_that_was_begun_is_not_thrown_away() -> None:
     assert engine.at_rest()
 
 
-def test_the_step_loop_refuses_and_goes_on(start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that waits alone for weights that never come is refused at its deadline, without another event."""
+def test_the_step_loop_rejects_and_continues(
+    start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that waits alone for weights that never arrive is rejected at its deadline, without another event."""
     engine = start(adapter_slots=1)
     monkeypatch.setattr(engine.core.adapters, "_request_read", lambda key: None)
     late = engine.submit([5, 9], "a", share=Share("tenant", deadline=time.monotonic() + 0.2))

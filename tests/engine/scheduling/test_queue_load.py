@@ -1,4 +1,4 @@
-"""What the engine says of the work that waits in it."""
+"""The engine's report of the work that waits in its queue."""
 
 import pytest
 from stepping import Stepping
@@ -21,11 +21,11 @@ def measured(engine: Stepping, steps: int, seconds: float) -> None:
         engine.scheduler.record_step(engine.scheduler.work, seconds)
 
 
-def test_nothing_is_said_before_anything_was_measured() -> None:
+def test_nothing_is_reported_before_the_first_measurement() -> None:
     assert busy().scheduler.load() == QueueLoad()
 
 
-def test_seconds_are_of_work_at_the_measured_rate() -> None:
+def test_seconds_are_those_of_work_at_the_measured_rate() -> None:
     engine = busy()
     measured(engine, 5, seconds=0.1)
     load = engine.scheduler.load()
@@ -43,7 +43,7 @@ def test_seconds_are_of_work_at_the_measured_rate() -> None:
     assert load.tenants[0].tenant_id == "many", "whoever waits the longest comes first"
 
 
-def test_nothing_waits_nothing_is_said() -> None:
+def test_an_empty_queue_reports_nothing() -> None:
     engine = busy()
     measured(engine, 5, seconds=0.1)
     while engine.scheduler.waiting:

@@ -1,4 +1,4 @@
-"""Whatever comes and goes in whatever order: nobody is forgotten, nothing leaks, the books balance."""
+"""Requests come and go in random order: none is lost, nothing leaks, and the counters add up."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ ADAPTERS = (None, "x", "y", "z")
 
 
 class Scheduling(RuleBasedStateMachine):
-    """Steps, arrivals, cancellations, failing adapters and deadlines over little of everything."""
+    """Steps, arrivals, cancellations, failing adapters and deadlines, with little of every resource."""
 
     @initialize(seats=st.integers(1, 4), blocks=st.integers(8, 24), slots=st.integers(1, 2), crowded=st.booleans())
     def begin(self, seats: int, blocks: int, slots: int, crowded: bool) -> None:
@@ -67,7 +67,7 @@ class Scheduling(RuleBasedStateMachine):
         self.engine.adapters.read_failed(key)
 
     @invariant()
-    def everyone_is_somewhere(self) -> None:
+    def every_sequence_is_in_one_place(self) -> None:
         if not hasattr(self, "engine"):
             return
         scheduler = self.engine.scheduler
@@ -76,7 +76,7 @@ class Scheduling(RuleBasedStateMachine):
         assert all(not s.blocks and s.lease is None and not s.computed for s in self.alive if s in scheduler.waiting)
 
     @invariant()
-    def what_is_held_adds_up(self) -> None:
+    def held_resources_add_up(self) -> None:
         if not hasattr(self, "engine"):
             return
         running = self.engine.scheduler.running
@@ -87,7 +87,7 @@ class Scheduling(RuleBasedStateMachine):
         assert all((s.lease is None) == (s.request.adapter is None) for s in running)
 
     @invariant()
-    def accounts_know_their_sequences(self) -> None:
+    def counters_match_their_sequences(self) -> None:
         if not hasattr(self, "engine"):
             return
         scheduler = self.engine.scheduler
@@ -102,7 +102,7 @@ class Scheduling(RuleBasedStateMachine):
                 assert abs(account.pending - sum(scheduler._scheduled[s].pending for s in seated)) < 1e-6
 
     def teardown(self) -> None:
-        """All that is left finishes."""
+        """Run until all remaining requests have finished."""
         if hasattr(self, "engine"):
             self.engine.until(*self.alive, at_most=20_000)
             assert self.engine.at_rest()

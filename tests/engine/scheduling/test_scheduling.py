@@ -1,4 +1,4 @@
-"""Batching, paging of adapters, cancellation and failure, through the running step loop."""
+"""Batching, adapter paging, cancellation and failure in the running step loop."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def finished(engine: LocalEngine, request: int, n: int = 1) -> FinishReason | No
 
 
 def at_rest(engine: LocalEngine) -> None:
-    """Nothing runs, waits, or holds a page or a slot."""
+    """Return whether no sequence runs, waits, or holds a page or a slot."""
     scheduler = engine.core.scheduler
     assert not scheduler.running
     assert not scheduler.waiting
@@ -30,7 +30,7 @@ def at_rest(engine: LocalEngine) -> None:
 
 
 def test_one_slot_serves_b_between_many_a(start: Start, tiny) -> None:
-    """A, B, A, A, …: a resident adapter does not overtake for ever."""
+    """With A, B, A, A, … a resident adapter does not overtake forever."""
     engine = start(adapter_slots=1, max_batch_size=4)
     first = [engine.submit(PROMPT, "a", max_tokens=60) for _ in range(2)]
     engine.wait_for(first[0], 1)
@@ -57,7 +57,7 @@ def test_a_slot_in_flight_is_never_evicted(start: Start, tiny) -> None:
     assert engine.core.adapters.counters.evictions >= 6
 
 
-def test_a_slot_given_away_stops_the_sequence(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reassigned_slot_stops_the_sequence(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation check is what stands between a bug and another tenant's weights."""
     engine = start(adapter_slots=1)
     acquire = engine.core.adapters.acquire
@@ -74,7 +74,7 @@ def test_a_slot_given_away_stops_the_sequence(start: Start, monkeypatch: pytest.
     assert not engine.tokens(request)
 
 
-def test_preempted_sequences_go_on_exactly(start: Start, tiny) -> None:
+def test_preempted_sequences_continue_exactly(start: Start, tiny) -> None:
     engine = start(kv_cache_tokens=160, max_model_len=120)
     requests = [engine.submit([3 + i, 7], name, max_tokens=60) for i, name in enumerate(("a", "b", None, "c"))]
     for i, (request, name) in enumerate(zip(requests, ("a", "b", None, "c"), strict=True)):
@@ -97,7 +97,7 @@ def test_sampling_survives_preemption_and_neighbours(start: Start) -> None:
     assert crowded.core.scheduler.preemptions > 0
 
 
-def test_n_completions_differ_and_the_first_is_the_only_one_of_n_1(start: Start) -> None:
+def test_n_completions_differ_and_the_first_equals_a_single_one(start: Start) -> None:
     engine = start()
     request = engine.submit(PROMPT, "a", n=3, max_tokens=12, temperature=1.0, seed=3)
     engine.result(request, n=3)
@@ -106,7 +106,7 @@ def test_n_completions_differ_and_the_first_is_the_only_one_of_n_1(start: Start)
     assert engine.generate(PROMPT, "a", max_tokens=12, temperature=1.0, seed=3) == list(completions[0])
 
 
-def test_an_abort_frees_everything_whatever_the_request_was_doing(start: Start) -> None:
+def test_an_abort_frees_everything_in_any_state(start: Start) -> None:
     engine = start(adapter_slots=1, max_batch_size=1)
     decoding = engine.submit(PROMPT, "a", max_tokens=400)
     engine.wait_for(decoding, 1)
@@ -120,12 +120,12 @@ def test_an_abort_frees_everything_whatever_the_request_was_doing(start: Start) 
     at_rest(engine)
 
 
-def test_an_aborted_request_gets_no_more_than_the_step_under_way(start: Start) -> None:
+def test_an_aborted_request_gets_at_most_the_current_steps_token(start: Start) -> None:
     engine = start()
     request = engine.submit(PROMPT, "a", max_tokens=400)
     engine.wait_for(request, 3)
     engine.abort(request)
-    engine.generate(PROMPT, None, max_tokens=1)  # the abort is older, so it was obeyed first
+    engine.generate(PROMPT, None, max_tokens=1)  # the abort is older, so it was processed first
     had = len(engine.tokens(request))
     engine.generate(PROMPT, None, max_tokens=5)
     assert len(engine.tokens(request)) == had
@@ -145,7 +145,7 @@ def test_stop_tokens_eos_and_length(start: Start, tiny) -> None:
     assert engine.tokens(eos)[3:] == [2]
 
 
-def test_the_models_end_is_the_end(start: Start) -> None:
+def test_generation_ends_at_the_models_context(start: Start) -> None:
     engine = start(max_model_len=32)
     request = engine.submit(PROMPT, max_tokens=500)
     assert finished(engine, request) is FinishReason.LENGTH
@@ -167,8 +167,10 @@ def test_a_broken_adapter_fails_its_own_requests_only(start: Start, tiny, tmp_pa
     at_rest(engine)
 
 
-def test_an_adapter_that_overflows_poisons_nobody(start: Start, tiny, tmp_path: Path) -> None:
-    """Finite weights whose product is not: the request fails, its neighbours and the pages' next owners do not."""
+def test_an_overflowing_adapter_affects_no_other_request(start: Start, tiny, tmp_path: Path) -> None:
+    """Its weights are finite, their product is not: its own request fails, its neighbours and later users of its pages
+    do not.
+    """
     huge = tmp_path / "huge"
     huge.mkdir()
     tensors = {
@@ -200,14 +202,14 @@ def test_an_adapter_that_overflows_poisons_nobody(start: Start, tiny, tmp_path: 
         ([1], {"logit_bias": ((99, 1.0),)}),
     ],
 )
-def test_what_the_gateway_should_have_refused_is_refused(start: Start, prompt: list[int], sampling: dict) -> None:
+def test_requests_that_the_gateway_should_reject_are_rejected(start: Start, prompt: list[int], sampling: dict) -> None:
     engine = start()
     output = engine.result(engine.submit(prompt, **sampling))[-1]
     assert output.error is not None
     assert output.error[0] is ErrorCode.INVALID_REQUEST
 
 
-def test_a_failing_step_fails_its_batch_and_the_engine_goes_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_fails_its_batch_and_the_engine_continues(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start()
     with monkeypatch.context() as patch:
         patch.setattr(engine.core._runner, "execute", lambda rows: 1 / 0)

@@ -1,4 +1,4 @@
-"""How much prefill goes into a step, by the time that steps took; and what that does to a scheduler's steps."""
+"""How much prefill a step contains, derived from the times of earlier steps, and its effect on a scheduler's steps."""
 
 import pytest
 from stepping import Stepping
@@ -8,7 +8,7 @@ from loragate.engine.scheduling.step_budget import MIN_CHUNK, StepTimes
 
 
 def seconds(decoding: int, prefill: int) -> float:
-    """A machine: 10 ms, 0.1 ms a decoding row, 1 ms a prompt token."""
+    """Return a step's time on a machine with 10 ms a step, 0.1 ms a decoding row, and 1 ms a prompt token."""
     return 0.010 + 0.0001 * decoding + 0.001 * prefill
 
 
@@ -22,13 +22,13 @@ def test_without_a_target_the_rows_are_the_only_bound() -> None:
     assert times.prefill_budget(512, decoding=4) == 512
 
 
-def test_nobody_is_protected_when_nobody_decodes() -> None:
+def test_without_decoding_rows_prefill_is_not_limited() -> None:
     times = StepTimes(0.05)
     times.observe(0, 100, 10.0)
     assert times.prefill_budget(512, decoding=0) == 512
 
 
-def test_steps_come_near_the_target() -> None:
+def test_steps_approach_the_target() -> None:
     times = StepTimes(0.05)
     for _ in range(30):
         times.observe(8, 0, seconds(8, 0))
@@ -37,7 +37,7 @@ def test_steps_come_near_the_target() -> None:
     assert seconds(8, times.prefill_budget(512, decoding=8)) == pytest.approx(0.05, rel=0.05)
 
 
-def test_prompts_get_on_where_decoding_alone_takes_too_long() -> None:
+def test_prompts_progress_where_decoding_alone_exceeds_the_target() -> None:
     times = StepTimes(0.05)
     times.observe(64, 0, 0.08)
     times.observe(64, 100, 0.2)
@@ -45,7 +45,7 @@ def test_prompts_get_on_where_decoding_alone_takes_too_long() -> None:
 
 
 @pytest.mark.parametrize(("target", "longest"), [(0.05, 0.056), (None, 0.2)])
-def test_a_long_prompt_delays_the_others_tokens_by_the_target(target: float | None, longest: float) -> None:
+def test_a_long_prompt_delays_others_tokens_by_at_most_the_target(target: float | None, longest: float) -> None:
     engine = Stepping(limits=Limits(512, 8, 1 << 20, target), blocks=2000)
 
     def step() -> float:
@@ -58,7 +58,7 @@ def test_a_long_prompt_delays_the_others_tokens_by_the_target(target: float | No
     decoding = [engine.submit("t", prompt=32, new=500)[0] for _ in range(4)]
     for _ in range(20):
         step()
-    engine.submit("t", prompt=200, new=500)  # what is learned from
+    engine.submit("t", prompt=200, new=500)  # the steps to learn from
     for _ in range(20):
         step()
     (prompt,) = engine.submit("t", prompt=4000, new=2)

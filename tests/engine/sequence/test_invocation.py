@@ -1,4 +1,4 @@
-"""Where in a prompt activated LoRA comes into effect, and that what lies before is shared with the base model."""
+"""The position in a prompt from which activated LoRA applies; tokens before it are shared with the base model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_the_last_occurrence_counts(invocation: tuple[int, ...], prompt: tuple[i
     assert active_from(invocation, prompt) == start
 
 
-def test_the_prompt_before_it_is_the_base_models(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_prompt_before_it_uses_the_base_model(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
     adapters = {
         name: add_adapter(tiny.model, tmp_path / name, seed, alora_invocation_tokens=[7, 3])
         for seed, name in enumerate(("one", "other"))
@@ -43,8 +43,8 @@ def test_the_prompt_before_it_is_the_base_models(tiny: Any, start: Callable[...,
         assert engine.tokens(request) == greedy(tiny.model, prompt, 8, adapter)
 
 
-def test_two_prompts_alike_but_for_where_it_begins(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
-    """The same adapter and the same first tokens, but in effect on them for one of the prompts only."""
+def test_equal_prompts_that_differ_only_in_the_invocation(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
+    """The adapter and the first tokens are the same, but the adapter applies to them in one of the prompts only."""
     adapter = add_adapter(tiny.model, tmp_path / "a", 1, alora_invocation_tokens=[7, 3])
     engine = start(adapters={"a": adapter})
     first = [5, 7, 3, *range(30, 60)]

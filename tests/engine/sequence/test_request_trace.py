@@ -1,4 +1,4 @@
-"""What the engine says to a client that traces its request."""
+"""What the engine reports to a client that traces its request."""
 
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import RequestTrace
@@ -6,7 +6,7 @@ from loragate.engine.server.conversions import delta_from, request_from
 from loragate.v1 import engine_pb2 as pb
 
 
-def test_timings_are_told_once() -> None:
+def test_timings_are_reported_once() -> None:
     trace = RequestTrace("00-…")
     assert trace.report(received=10.0, now=11.0) is None, "nothing was computed yet"
     trace.started_at = 10.25

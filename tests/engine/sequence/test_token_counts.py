@@ -1,4 +1,4 @@
-"""Tokens that are counted as they come, against those that are counted anew."""
+"""Token counts updated incrementally, compared with counts from scratch."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ tokens = st.lists(st.integers(0, 300), max_size=200)
 
 
 @given(prompt=tokens.filter(bool), pieces=st.lists(tokens, max_size=4))
-def test_as_if_counted_anew(prompt: list[int], pieces: list[list[int]]) -> None:
+def test_incremental_counts_equal_counts_from_scratch(prompt: list[int], pieces: list[list[int]]) -> None:
     counts, generated = TokenCounts(prompt), list[int]()
     for piece in ([], *pieces):
         generated += piece

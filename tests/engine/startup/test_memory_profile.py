@@ -1,11 +1,11 @@
-"""What a GPU's memory is shared out by, without one: the largest step is computed, and nothing is given twice."""
+"""How a GPU's memory is divided, tested without one: the largest step is measured, and nothing is assigned twice."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gpu_by_name
 import pytest
+import simulated_gpu
 import torch
 
 from loragate.engine.config import EngineConfig
@@ -19,7 +19,7 @@ from loragate.engine.startup.memory_profile import GRAPH_SHARE, STEP_MARGIN, div
 GB = 1 << 30
 
 
-def test_the_largest_step_is_computed(tiny: Any, tmp_path: Path) -> None:
+def test_the_largest_step_is_measured(tiny: Any, tmp_path: Path) -> None:
     config = EngineConfig(str(tiny.base), "", tmp_path, max_batch_tokens=40, max_batch_size=5, block_size=8)
     base = prepare(load_plain(tiny.base, config))
     base.allocate_cache(16)
@@ -39,25 +39,25 @@ def test_the_largest_step_is_computed(tiny: Any, tmp_path: Path) -> None:
     assert logits == [(40, 5, 96)]
 
 
-def test_nothing_is_given_twice() -> None:
+def test_no_memory_is_assigned_twice() -> None:
     budget = divide_memory(total=80 * GB, free=60 * GB, step=2 * GB, adapters=8 * GB)
     assert budget.adapters == 8 * GB
     taken = budget.kv + budget.adapters + 2 * GB * STEP_MARGIN + 80 * GB * GRAPH_SHARE
     assert 0.9 * 60 * GB < taken < 60 * GB
 
 
-def test_too_little_is_nothing() -> None:
+def test_insufficient_memory_gives_nothing() -> None:
     assert divide_memory(total=8 * GB, free=2 * GB, step=2 * GB, adapters=GB).kv == 0
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
-def test_what_is_too_scattered_to_be_given_back_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch holds some, which nobody uses and which no large allocation finds room in."""
-    gpu_by_name.install(monkeypatch)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device=None: gpu_by_name.MEMORY // 4)
+def test_fragmented_memory_does_not_count_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch holds memory that is unused but in which no large allocation fits."""
+    simulated_gpu.install(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device=None: simulated_gpu.MEMORY // 4)
     monkeypatch.setattr(device_budget, "step_bytes", lambda *_: 0)
     asked: list[int] = []
-    base = SimpleNamespace(device=gpu_by_name.GPU)
+    base = SimpleNamespace(device=simulated_gpu.GPU)
     budget = measured(base, None, None, lambda free: asked.append(free) or 0, None)  # type: ignore[arg-type, func-returns-value]
-    assert asked == [gpu_by_name.MEMORY // 2]
-    assert budget.kv < gpu_by_name.MEMORY // 2
+    assert asked == [simulated_gpu.MEMORY // 2]
+    assert budget.kv < simulated_gpu.MEMORY // 2

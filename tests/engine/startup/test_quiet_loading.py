@@ -1,4 +1,4 @@
-"""Loading a model prints nothing of transformers' into the terminal of whoever starts the engine."""
+"""Loading a model prints none of transformers' output to the terminal."""
 
 import subprocess
 import sys
@@ -45,5 +45,5 @@ def test_no_progress_bar_and_no_deprecations(folder: Path) -> None:
     assert "FutureWarning" not in stderr
 
 
-def test_warnings_are_as_before_once_the_model_is_loaded(folder: Path) -> None:
+def test_warnings_are_restored_once_the_model_is_loaded(folder: Path) -> None:
     assert "FutureWarning: soon to be removed" in stderr_of_loading(folder, "--after")

@@ -1,4 +1,4 @@
-"""Models that a packed batch would get wrong are capped or refused, by the cause."""
+"""Models that a packed batch would compute wrongly are capped or rejected, with the cause."""
 
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,13 @@ def longrope(original: int) -> dict[str, Any]:
     }
 
 
-def test_a_plain_model_is_served_whole(tmp_path: Path) -> None:
+def test_a_plain_model_is_served_without_limits(tmp_path: Path) -> None:
     loaded = load_config(tmp_path, "llama")
     assert loaded.manifest.max_model_len == 512
     assert not loaded.manifest.notes
 
 
-def test_longrope_is_capped_where_a_long_neighbour_would_change_my_tokens(tmp_path: Path) -> None:
+def test_longrope_is_capped_where_a_long_neighbour_would_change_tokens(tmp_path: Path) -> None:
     loaded = load_config(tmp_path, "phi3", **longrope(512))
     assert loaded.manifest.max_model_len == 512
     assert "original_max_position_embeddings" in loaded.manifest.notes[0]
@@ -63,7 +63,7 @@ def test_a_long_sliding_window_is_served_beyond_the_window(tmp_path: Path) -> No
     assert loaded.manifest.max_model_len == 512
 
 
-def test_a_model_that_bypasses_the_interface_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_bypasses_the_interface_is_rejected(tmp_path: Path) -> None:
     config = BloomConfig(vocab_size=96, hidden_size=32, n_layer=2, n_head=4)
     BloomForCausalLM(config).save_pretrained(tmp_path / "base")
     with pytest.raises(ModelRejected, match="BloomForCausalLM cannot be served"):
@@ -76,8 +76,8 @@ def test_bfloat16_is_served(tmp_path: Path, model_type: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_attention_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    """The check sees what the model computes, not that it ran: an off-by-one window is found."""
+def test_wrong_attention_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """The check compares the model's results and not only that it ran: it detects an off-by-one window."""
     decode = attention.decode_attention
 
     def off_by_one(query, cache, rows, options):  # type: ignore[no-untyped-def]
@@ -89,8 +89,8 @@ def test_attention_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_experts_that_are_wrong_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    """Single positions of a mixture may differ by rounding, but a mistake is found."""
+def test_wrong_experts_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """Single positions of a mixture may differ by rounding, but a mistake is detected."""
     forward = experts.routed_experts
 
     def unweighted(module, x, chosen, weights):  # type: ignore[no-untyped-def]
@@ -101,7 +101,7 @@ def test_experts_that_are_wrong_are_refused(tmp_path: Path, monkeypatch: pytest.
         load_config(tmp_path, "mixtral", dtype)
 
 
-def test_a_models_own_kind_of_linear_stays_its_own() -> None:
+def test_a_models_own_linear_class_is_not_replaced() -> None:
     """Llama 4's router is a linear that returns two tensors."""
     sizes = CONFIGS["llama"] | {"head_dim": 8, "intermediate_size_mlp": 32, "num_local_experts": 4}
     torch.manual_seed(0)
@@ -111,7 +111,7 @@ def test_a_models_own_kind_of_linear_stays_its_own() -> None:
     assert self_check.errors(prepare(model.requires_grad_(False)), expected).max() < 1e-4
 
 
-def test_experts_in_fp8_are_refused() -> None:
+def test_experts_in_fp8_are_rejected() -> None:
     model = make_model("mixtral")
     replace_with_fp8_linear(model, quantization_config=FineGrainedFP8Config())
     with pytest.raises(ModelRejected, match="experts are quantized to fp8"):
@@ -131,13 +131,13 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         load(engine_config(tmp_path))
 
 
-def test_a_longer_context_than_the_models_is_refused(tmp_path: Path) -> None:
+def test_a_context_longer_than_the_models_is_rejected(tmp_path: Path) -> None:
     load_config(tmp_path, "llama")
     with pytest.raises(ModelRejected, match="max_model_len"):
         load(engine_config(tmp_path, max_model_len=1024))
 
 
-def test_the_digest_tells_weights_apart(tmp_path: Path) -> None:
+def test_the_digest_distinguishes_weights(tmp_path: Path) -> None:
     first = load_config(tmp_path, "llama").manifest.base_digest
     assert load(engine_config(tmp_path)).manifest.base_digest == first
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
@@ -147,11 +147,11 @@ def test_the_digest_tells_weights_apart(tmp_path: Path) -> None:
     assert load(engine_config(tmp_path)).manifest.base_digest != first
 
 
-def test_the_makers_sampling_defaults_are_told(tmp_path: Path) -> None:
+def test_the_makers_sampling_defaults_are_reported(tmp_path: Path) -> None:
     load_config(tmp_path, "llama")
     file = tmp_path / "base" / "generation_config.json"
     file.write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9}')
-    told = load(engine_config(tmp_path)).manifest.sampling_defaults
-    assert (round(told.temperature, 3), round(told.top_p, 3), told.HasField("top_k")) == (0.6, 0.9, False)
+    defaults = load(engine_config(tmp_path)).manifest.sampling_defaults
+    assert (round(defaults.temperature, 3), round(defaults.top_p, 3), defaults.HasField("top_k")) == (0.6, 0.9, False)
     file.write_text('{"do_sample": false}')
     assert load(engine_config(tmp_path)).manifest.sampling_defaults.HasField("temperature")

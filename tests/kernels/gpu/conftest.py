@@ -1,4 +1,4 @@
-"""What these tests need where nothing above them is read, see `pytest.ini` beside this."""
+"""Setup for these tests where no other conftest is read: see `pytest.ini` in this folder."""
 
 import importlib.util
 import os

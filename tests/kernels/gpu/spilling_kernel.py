@@ -1,4 +1,4 @@
-"""Two kernels of one block of threads: one that fits registers, one that cannot."""
+"""Two kernels of one thread block: one that fits in registers, and one that cannot."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from loragate.kernels.gpu.variant import POINTERS, Variant
 
 @triton.jit
 def sort_kernel(x, out, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Every number of a column meets every other of it."""
+    """Compare every number of a column with every other."""
     row, column = tl.arange(0, SIZE)[:, None], tl.arange(0, 32)[None, :]
     numbers = tl.load(x + row * 32 + column)
     for step in range(3):

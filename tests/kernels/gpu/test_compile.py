@@ -1,4 +1,4 @@
-"""Every kernel compiles for GPUs that are not here, and none spills registers."""
+"""Every kernel compiles for GPUs that are not present, and none spills registers."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ ALL = "import sys; from loragate.kernels.compile import main; sys.exit(main())"
 def check_lines(lines: list[str]) -> None:
     """Assert that kernels which read much memory read it in wide loads."""
     reads_much = ("shrink", "expand", "experts", "attend", "prefill")
-    few = 2  # of biases, or DoRA's scale and shift: a number a thread
+    few = 2  # of biases, or DoRA's scale and shift: one number a thread
     assert not [line for line in lines if line.startswith(reads_much) and int(line.split()[-3]) > few]
 
 
@@ -38,7 +38,7 @@ def test_one_variant_of_each_kernel_for_one_architecture() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # some 250 are compiled, where none was before
+@pytest.mark.timeout(900)  # some 250 are compiled if none is cached
 def test_all_kernels_for_all_architectures() -> None:
     done = run(ALL)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -55,13 +55,13 @@ FIND = (
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    """Outside of Triton's interpreter, and whether the project is installed or not."""
+    """Run outside Triton's interpreter, whether or not the project is installed."""
     script = f"{FIND}\n{script}"
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_a_kernel_that_spills_is_refused() -> None:
+def test_a_kernel_that_spills_is_rejected() -> None:
     folder = Path(__file__).parent
     done = run(f"""
 import sys
@@ -80,7 +80,7 @@ sys.exit(ahead.main())
     assert int(spilled) > 0
 
 
-def test_an_unknown_target_is_refused_by_name() -> None:
+def test_an_unknown_target_is_rejected_by_name() -> None:
     done = run(
         "import sys; sys.argv = ['compile', '--target', 'cuda:12']; from loragate.kernels.compile import main; main()"
     )
@@ -93,6 +93,8 @@ def test_an_unknown_target_is_refused_by_name() -> None:
     [(32, 0, 4, 1.0), (128, 0, 4, 0.25), (32, 100 << 10, 4, 0.125), (255, 0, 8, 0.125)],
 )
 def test_occupancy(registers: int, shared: int, warps: int, expected: float) -> None:
-    """By registers, by shared memory, and by the number of blocks, as NVIDIA's occupancy calculator has it."""
+    """Occupancy is limited by registers, by shared memory, and by the number of blocks, as in NVIDIA's occupancy
+    calculator.
+    """
     compiled = ahead.Compiled(registers, shared, 0)
     assert compiled.occupancy(ahead.ARCHITECTURES[90], warps) == expected

@@ -16,8 +16,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
 @pytest.fixture(autouse=True)
-def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that short sequences have several, and programs too."""
+def short_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes splits short, so that short sequences have several, and several programs."""
     monkeypatch.setattr(kernels, "KV_CHUNK", 32)
     monkeypatch.setattr(kernels, "SPLITS", 2)
     monkeypatch.setattr(kernels, "BLOCK", 16)
@@ -53,8 +53,8 @@ def test_equals_plain_attention(variant: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_sequence_alone_is_bitwise_the_sequence_in_company(variant: str) -> None:
-    """What stands in other places of the cache, NaN included, changes nothing either."""
+def test_a_sequence_is_bitwise_the_same_alone_and_in_a_batch(variant: str) -> None:
+    """The rest of the cache, NaN included, changes nothing either."""
     cache, places, _, _ = filled_cache([16, 80])
     query = queries(2, torch.float32)
     alone = decode_attention(

@@ -8,11 +8,11 @@ from loragate.kernels.gated import Activation
 from loragate.kernels.gpu.gated import gated
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
-TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter cuts bits off
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter truncates
 
 
 def halves(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Side by side, as the fused output of gate and up; gates from -10 to 10."""
+    """Return gate and up, side by side as in their fused output; gates from -10 to 10."""
     *rows, features = shape
     both = 3 * torch.randn(*rows, 2 * features, generator=torch.Generator().manual_seed(features)).to(dtype).to(DEVICE)
     return both[..., :features], both[..., features:]
@@ -30,13 +30,13 @@ def test_equals_the_same_in_torch(activation: Activation, shape: tuple[int, ...]
 
 
 @pytest.mark.parametrize("activation", Activation)
-def test_far_out_it_neither_overflows_nor_turns(activation: Activation) -> None:
+def test_extreme_values_neither_overflow_nor_change_sign(activation: Activation) -> None:
     gate = torch.tensor([[-1e4, -100.0, 0.0, 100.0, 1e4]], device=DEVICE)
     out = gated(gate, torch.ones_like(gate), activation)
     assert torch.allclose(out, gate.clamp(min=0))
 
 
-def test_nothing_of_a_row_reaches_another() -> None:
+def test_rows_do_not_affect_each_other() -> None:
     gate, up = halves(3, 64)
     gate[1] = torch.nan
     assert gated(gate, up, Activation.SILU).isnan().any(dim=1).tolist() == [False, True, False]

@@ -1,5 +1,6 @@
-"""The experts of a mixture in Triton, with their adapters, against products row by row in float64: in the interpreter,
-or on a GPU."""
+"""A mixture's experts in Triton, with their adapters, against products row by row in float64: in the interpreter, or on
+a GPU.
+"""
 
 import random
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, exper
 from loragate.kernels.segments import segments_from
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-EXPERTS, IN, OUT, TOP_K = 5, 136, 40, 2  # more inputs than a program of shrink takes at a time
+EXPERTS, IN, OUT, TOP_K = 5, 136, 40, 2  # more inputs than a shrink program reads at a time
 RANKS = {0: 8, 1: 17, 3: 24, 4: 16}
 """Of the adapters by slot; that in slot 2 targets other parameters."""
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.15}
@@ -86,8 +87,8 @@ def test_equals_the_reference(dtype: torch.dtype, transposed: bool) -> None:
         assert torch.allclose(found, expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype]), name
 
 
-def test_tiles_are_cut_where_they_are_full() -> None:
-    """More rows of one expert, and of one adapter there, than a tile has."""
+def test_full_tiles_are_split() -> None:
+    """One expert, and one adapter there, has more rows than a tile."""
     layer, rows = Layer(torch.float16), 2 * HALVES.rows + 3
     x, chosen = numbers(3, rows, IN, dtype=torch.float16), torch.tensor([[3], [1]] + [[2]] * (rows - 2), device=DEVICE)
     slots = [-1] * 5 + [1] * 40 + [4] * (rows - 45)
@@ -98,7 +99,7 @@ def test_tiles_are_cut_where_they_are_full() -> None:
 @given(st.lists(st.tuples(st.integers(-1, 4), st.permutations(range(EXPERTS))), max_size=40), st.integers(1, EXPERTS))
 @settings(max_examples=60)
 def test_tiles_hold_every_row_once(rows: list[tuple[int, list[int]]], top_k: int) -> None:
-    """Whatever is chosen: no tile mixes experts or adapters, none is too large, and all of them have room."""
+    """For any routing, no tile mixes experts or adapters, none is too large, and all of them fit."""
     slots = sorted(slot for slot, _ in rows)
     chosen = torch.tensor([experts[:top_k] for _, experts in rows], dtype=torch.int64).view(-1, top_k)
     segments = segments_from(slots) if slots else ()
@@ -112,15 +113,15 @@ def test_tiles_hold_every_row_once(rows: list[tuple[int, list[int]]], top_k: int
 
 
 def covered(tiles: Tensor, owners: int) -> list[tuple[int, int]]:
-    """Rows of the tiles that belong to an owner, with the owner."""
+    """Return the rows of the tiles that have an owner, with the owner."""
     own = [tile for tile in tiles.tolist() if tile[0] < owners]
     assert all(0 < count <= 16 for _, _, count in own)
     return [(row, owner) for owner, first, count in own for row in range(first, first + count)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_a_row_is_bitwise_the_same_whoever_is_beside_it(dtype: torch.dtype) -> None:
-    """A tenant must not see in its tokens who else is being served: alone, and among others in any order."""
+def test_a_row_is_bitwise_the_same_in_any_batch(dtype: torch.dtype) -> None:
+    """Alone, and with others in any order: a tenant's tokens must not reveal who else is served."""
     layer, rng, rows = Layer(dtype), random.Random(2), 24
     slots = sorted(rng.randrange(-1, 5) for _ in range(rows))
     x, chosen = numbers(7, rows, IN, dtype=dtype), choose(rng, rows)
@@ -144,7 +145,7 @@ def test_nan_in_one_adapter_or_row_stays_there() -> None:
     assert torch.allclose(found[[0, 1, 2, 4, 6]].double(), layer.expected(x, chosen, slots)[[0, 1, 2, 4, 6]], atol=1e-4)
 
 
-def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
+def test_a_reused_slot_computes_the_new_adapter() -> None:
     layer, slots = Layer(), [0, 0, 3]
     x, chosen = numbers(5, 3, IN), choose(random.Random(4), 3)
     layer.adapters.clear(0)

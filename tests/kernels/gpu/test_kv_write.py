@@ -1,4 +1,4 @@
-"""Writing keys and values in Triton, to the last bit what torch writes: in the interpreter, or on a GPU."""
+"""Writing keys and values in Triton, bitwise equal to torch: in the interpreter, or on a GPU."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def caches(dtype: torch.dtype, storage: torch.dtype) -> tuple[LayerCache, LayerC
 
 
 def new_tokens(dtype: torch.dtype, size: float = 1.0) -> tuple[Tensor, Tensor]:
-    """As attention layers hand them over: heads lie within a row."""
+    """Return keys and values as attention layers pass them: heads are strided within a row."""
     random = torch.Generator().manual_seed(0)
     rows = len(TARGETS)
     keys, values = (torch.randn(rows, HEADS, dim, generator=random) * size for dim in (KEY_DIM, VALUE_DIM))

@@ -1,4 +1,4 @@
-"""torch.compile takes every kernel: nothing breaks the graph, and what is told of shapes and changes is true."""
+"""torch.compile accepts every kernel: there are no graph breaks, and declared shapes and mutations are right."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def numbers(*shape: int) -> Tensor:
 
 
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Functionalised, as for Inductor, and run as it is."""
+    """Compile as for Inductor, functionalized, and run it eagerly."""
     result: Callable[..., Tensor] = torch.compile(function, fullgraph=True, backend="aot_eager")
     return result
 

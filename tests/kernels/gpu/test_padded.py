@@ -1,5 +1,6 @@
-"""Launches for a batch of fixed size, most of which is nobody's, against those for the batch as large as it is: to the
-last bit, in the interpreter or on a GPU."""
+"""Launches for a batch of fixed size, most of it unused, against launches for the exact batch: bitwise equal, in the
+interpreter or on a GPU.
+"""
 
 import random
 
@@ -73,7 +74,7 @@ def test_attention(variant: str, computed_by: str) -> None:
 
 
 def padded(places: list[Tensor]) -> PaddedRows:
-    """Six sequences' worth of room, and tiles to spare."""
+    """Return a batch with room for six sequences, and spare tiles."""
     tables, lengths = torch.zeros(6, 10, dtype=torch.int64), torch.zeros(6, dtype=torch.int64)
     owners, positions = torch.zeros(ROWS, dtype=torch.int64), torch.zeros(ROWS, dtype=torch.int64)
     tiles, row = [], 0
@@ -100,7 +101,7 @@ def same(found: Tensor, expected: Tensor, computed_by: str) -> None:
 
 
 def fixed(slots: list[int], rows: int, dtype: torch.dtype) -> FixedSegments:
-    """Of a batch with room for so many rows."""
+    """Return a batch with room for this many rows."""
     by_row = torch.full((rows,), -1)
     by_row[: len(slots)] = torch.tensor(slots)
     works = []
@@ -111,7 +112,7 @@ def fixed(slots: list[int], rows: int, dtype: torch.dtype) -> FixedSegments:
 
 
 def test_lora_of_small_and_large_ranks() -> None:
-    """With room in the tables for more slots, and for larger ranks, than there are."""
+    """The tables have room for more slots, and for larger ranks, than there are."""
     slots = [-1, 0, 0, 1, 2] + [1] * 70
     ranks = {0: 8, 1: 300, 2: 40}
     weights = {
@@ -130,8 +131,8 @@ def test_lora_of_small_and_large_ranks() -> None:
     assert torch.equal(out, expected)
 
 
-def test_a_launch_is_the_same_whoever_is_there() -> None:
-    """Nothing of a recorded launch moves when adapters come and go."""
+def test_a_launch_is_the_same_for_all_adapters() -> None:
+    """No argument of a captured launch changes when adapters come and go."""
     table = SlotTable((24, 8), 24, torch.float32, DEVICE)
     table.reserve(5, 64)
     at = table._fields.data_ptr()
@@ -144,7 +145,7 @@ def test_a_launch_is_the_same_whoever_is_there() -> None:
 
 
 def test_tables_side_by_side_change_when_they_are_sent() -> None:
-    """What several modules know of an adapter goes over together; until then launches find what was there before."""
+    """What several modules know of an adapter is sent together; until then launches read the previous tables."""
     ranks, kept = {0: 8, 1: 3}, []
     slots, x, start = [0, 0, 1], numbers(3, 24), numbers(3, 32)
     own, shared = ([SlotTable((24, 8), 24, torch.float32, DEVICE) for _ in range(3)] for _ in range(2))
@@ -177,7 +178,7 @@ def test_tables_side_by_side_change_when_they_are_sent() -> None:
 
 
 @pytest.mark.parametrize(("tiles", "chunks"), [(0, 1), (1, 48), (4, 48), (256, 1), (256, 48), (4096, 48)])
-def test_programs_of_shrink_are_as_many_as_are_of_use(tiles: int, chunks: int) -> None:
+def test_shrink_launches_as_many_programs_as_are_useful(tiles: int, chunks: int) -> None:
     found = programs_per_tile(tiles, chunks)
     assert 1 <= found <= chunks
     assert found >= min(chunks, 4)
@@ -206,7 +207,7 @@ def test_experts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("tiling", [DECODE, PREFILL])
-def test_nobodys_tiles_change_nothing(tiling: Tiling) -> None:
+def test_unused_tiles_change_nothing(tiling: Tiling) -> None:
     table = SlotTable((24,), 24, torch.float16, DEVICE)
     table.reserve(2, 16)
     out = numbers(64, 24).half()

@@ -17,7 +17,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that short chunks have several."""
+    """Makes tiles small, so that short chunks have several."""
     monkeypatch.setattr(kernels, "QUERIES", 16)
 
 
@@ -46,8 +46,8 @@ def test_equals_plain_attention(variant: str, context: int, chunk: int, dtype: t
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_however_the_prompt_is_cut(variant: str) -> None:
-    """Bitwise: what others' prompts leave of a step's budget must not show in mine."""
+def test_any_split_of_the_prompt_computes_the_same(variant: str) -> None:
+    """Bitwise: how much of a step's budget others' prompts leave must not show in the output."""
     cache, (places,), _, _ = filled_cache([50])
     cache = on_device(cache, torch.float32)
     query = torch.randn(HEADS, 50, DIM, generator=torch.Generator().manual_seed(1))

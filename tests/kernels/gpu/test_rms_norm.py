@@ -8,7 +8,7 @@ from loragate.kernels.rms_norm import RmsNorm
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
 KINDS = [RmsNorm(1e-6, rounds_first=True), RmsNorm(1e-5), RmsNorm(1e-6, shift=1.0)]
-TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter cuts bits off
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter truncates
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
@@ -22,7 +22,7 @@ def test_equals_the_same_in_torch(kind: RmsNorm, features: int, dtype: torch.dty
     assert torch.allclose(out, kind.reference(x, weight), rtol=tolerance, atol=tolerance)
 
 
-def test_nothing_of_a_row_reaches_another() -> None:
+def test_rows_do_not_affect_each_other() -> None:
     x, weight = torch.randn(3, 64, device=DEVICE), torch.ones(64, device=DEVICE)
     x[1] = torch.nan
     out = rms_norm(x, weight, eps=1e-6, shift=0.0, rounds_first=True)

@@ -8,11 +8,11 @@ from loragate.kernels import rotary
 from loragate.kernels.gpu.rotary import rotate
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
-TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter cuts bits off
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter truncates
 
 
 def heads_of(rows: int, heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Views of the fused output of q, k and v, as models make them."""
+    """Return views of the fused output of q, k and v, as models make them."""
     random = torch.Generator().manual_seed(rows + dim)
     wide = torch.randn(1, rows, heads + 2 * kv_heads, dim, generator=random).to(dtype).to(DEVICE)
     return wide[:, :, :heads].transpose(1, 2), wide[:, :, heads : heads + kv_heads].transpose(1, 2)
@@ -38,7 +38,7 @@ def test_equals_the_same_in_torch(
             assert torch.allclose(out, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-def test_what_was_given_stays() -> None:
+def test_the_input_is_not_changed() -> None:
     query, key = heads_of(3, 2, 1, 8, torch.float32)
     before = query.clone(), key.clone()
     rotate(query, key, *angles(3, 8, torch.float32))
@@ -46,7 +46,7 @@ def test_what_was_given_stays() -> None:
     assert torch.equal(key, before[1])
 
 
-def test_nothing_of_a_row_reaches_another() -> None:
+def test_rows_do_not_affect_each_other() -> None:
     query, key = heads_of(3, 2, 1, 8, torch.float32)
     query[:, :, 1] = torch.nan
     rotated, keys = rotate(query, key, *angles(3, 8, torch.float32))

@@ -32,7 +32,9 @@ POPULARITY = {
 
 
 def make_weights(slot: int, dtype: torch.dtype, ranks: tuple[int, ...] | None = None) -> LoraWeights:
-    """Random; every second adapter has biases over all members, every third a scale too, as DoRA does."""
+    """Return random weights; every second adapter has biases over all members, every third a scale too,
+    as DoRA does.
+    """
     generator = torch.Generator().manual_seed(slot)
 
     def numbers(*shape: int) -> torch.Tensor:
@@ -78,7 +80,7 @@ def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) ->
 @pytest.mark.parametrize(
     "tiling", [Tiling(16, 16, 32, 1, 16), Tiling(16, 32, 16, 7, 64), Tiling(32, 64, 128, 2, 32), PREFILL], ids=str
 )
-def test_however_the_work_is_divided(tiling: Tiling) -> None:
+def test_any_division_of_the_work_computes_the_same(tiling: Tiling) -> None:
     slots = [0, 0, 2, 2, 2, 4]
     weights = {slot: make_weights(slot, torch.float32) for slot in slots}
     x, out = rows_of(6, IN, torch.float32, 2), rows_of(6, OUT, torch.float32, 3)
@@ -88,7 +90,7 @@ def test_however_the_work_is_divided(tiling: Tiling) -> None:
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
-def test_prefill_beside_decode(dtype: torch.dtype) -> None:
+def test_prefill_and_decode_in_one_batch(dtype: torch.dtype) -> None:
     slots = [0, 1, 1, 4] + [2] * (LONG + 5) + [-1] * 3 + [0] * LONG
     weights = {slot: make_weights(slot, dtype) for slot in range(5)}
     x, out = rows_of(len(slots), IN, dtype, 2), rows_of(len(slots), OUT, dtype, 3)
@@ -99,7 +101,7 @@ def test_prefill_beside_decode(dtype: torch.dtype) -> None:
     assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-def test_a_prompts_rows_are_bitwise_the_same_beside_others() -> None:
+def test_a_prompts_rows_are_bitwise_the_same_in_any_batch() -> None:
     weights = {slot: make_weights(slot, torch.float16) for slot in range(5)}
     table = make_table(weights)
     slots = [1, 1, 3] + [2] * 70
@@ -120,8 +122,8 @@ def test_any_division_into_segments(slots: list[int]) -> None:
     assert torch.allclose(out.double(), expected, atol=1e-4)
 
 
-def test_a_row_alone_is_bitwise_the_row_in_company() -> None:
-    """A tenant must not see in its tokens who else is being served."""
+def test_a_row_is_bitwise_the_same_alone_and_in_a_batch() -> None:
+    """A tenant's tokens must not reveal who else is being served."""
     weights = {slot: make_weights(slot, torch.float32) for slot in range(5)}
     table = make_table(weights)
     slots = [0, 0, 0, 1, 2, 2, 4]
@@ -134,8 +136,8 @@ def test_a_row_alone_is_bitwise_the_row_in_company() -> None:
         assert torch.equal(alone[0], together[row]), row
 
 
-def test_whatever_programs_read_at_once_is_aligned() -> None:
-    """Sizes that are multiples of 16 are told to the compiler, and so no adapter may lie anywhere else."""
+def test_vectorized_reads_are_aligned() -> None:
+    """The compiler assumes that these sizes are multiples of 16, so adapters must start at such addresses only."""
     table = SlotTable((32, 16), 48, torch.float32, DEVICE)
     assert table.aligned
     assert not SlotTable((32, 8), 48, torch.float32, DEVICE).aligned
@@ -161,7 +163,7 @@ def test_nan_in_one_adapter_stays_in_its_rows() -> None:
     assert (out[3] == 0).all()
 
 
-def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
+def test_a_reused_slot_computes_the_new_adapter() -> None:
     first, second = make_weights(1, torch.float32), make_weights(3, torch.float32)
     table = make_table({0: first})
     x, start = torch.ones(2, IN, device=DEVICE), torch.zeros(2, OUT, device=DEVICE)

@@ -1,11 +1,11 @@
-"""Values that are finite and yet too large for what is served."""
+"""Values that are finite and yet too large for the served dtype."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from peft_answers import read
+from peft_outputs import read
 from safetensors.numpy import load, save
 
 from loragate.peft_format.errors import AdapterRejected
@@ -15,7 +15,7 @@ A, B = f"{PREFIX}.lora_A.weight", f"{PREFIX}.lora_B.weight"
 
 
 def filled(upload: Any, dtype: str = "float32", **values: float) -> Any:
-    """With A or B full of one number, in float32, for a model that is served in `dtype`."""
+    """Check a file whose A or B is full of one number, in float32, for a model that is served in `dtype`."""
     tensors = load(upload.tensors)
     for half, value in values.items():
         name = f"{PREFIX}.lora_{half}.weight"
@@ -42,7 +42,7 @@ def filled(upload: Any, dtype: str = "float32", **values: float) -> Any:
         ("float32", {"A": 1e-45, "B": 1e-45}, None),
     ],
 )
-def test_what_the_served_dtype_cannot_hold_is_named(
+def test_values_too_large_for_the_served_dtype_are_named(
     upload: Any, dtype: str, values: dict[str, float], named: str | None
 ) -> None:
     changed = filled(upload, dtype, **values)
@@ -59,5 +59,5 @@ def test_a_negative_scaling_counts_as_much(upload: Any) -> None:
         read(filled(upload, B=2e38).edited(lora_alpha=-8))
 
 
-def test_a_scaling_of_nothing_multiplies_nothing(upload: Any) -> None:
+def test_a_scaling_of_zero_multiplies_nothing(upload: Any) -> None:
     assert read(filled(upload, A=3e38, B=3e38).edited(lora_alpha=0)).modules

@@ -1,4 +1,4 @@
-"""No NaN and no infinity, in any of the three formats, wherever in the file it hides."""
+"""NaN and infinity are found in all three formats, anywhere in the file."""
 
 from io import BytesIO
 
@@ -49,7 +49,7 @@ def test_the_tensor_that_is_not_finite_is_named(dtype: torch.dtype, value: float
     assert caught.value.param == "adapter_model.safetensors: bad"
 
 
-def test_a_file_cut_after_its_header_was_read_is_refused() -> None:
+def test_a_file_truncated_after_its_header_was_read_is_rejected() -> None:
     raw = save({"a": torch.ones(100)})
     header = read_header(BytesIO(raw), len(raw))
 

@@ -1,4 +1,4 @@
-"""The table in `fields` against PEFT's own dataclass: a field that PEFT adds must not slip through unread."""
+"""The table in `fields` against PEFT's own dataclass: a field that PEFT adds must not pass unread."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[3] / "docs/adapters.md"
 
 
 def table() -> Iterator[str]:
-    """The rows that the page shows: every option of PEFT's, in its order, with what becomes of it."""
+    """Return the rows of the documentation's table: every option of PEFT, in its order, with its treatment."""
     yield "| option | state | |"
     yield "|---|---|---|"
     for option in dataclasses.fields(peft.LoraConfig):
@@ -76,7 +76,7 @@ def test_an_ignored_field_takes_any_value(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if isinstance(field, Rejected)])
-def test_a_refused_field_is_named_with_advice(name: str) -> None:
+def test_a_rejected_field_is_named_with_advice(name: str) -> None:
     raw = b'{"peft_type": "LORA", "target_modules": ["q_proj"], "%s": {"a": [1]}}' % name.encode()
 
     with pytest.raises(AdapterRejected, match=name) as caught:

@@ -1,4 +1,4 @@
-"""adapter_config.json: what is read, and what is refused with the name of the field."""
+"""adapter_config.json: what is read, and what is rejected with the name of the field."""
 
 import json
 
@@ -123,7 +123,7 @@ def test_another_kind_of_adapter_is_named_before_its_fields() -> None:
     ],
     ids=range(18),
 )
-def test_a_bad_document_is_refused(raw: bytes) -> None:
+def test_a_bad_document_is_rejected(raw: bytes) -> None:
     with pytest.raises(AdapterRejected) as caught:
         parse_config(raw)
 

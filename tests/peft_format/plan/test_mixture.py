@@ -1,4 +1,4 @@
-"""Mixtures of experts as transformers 4 had them: the names and the tensors that PEFT converts, read directly."""
+"""Mixtures of experts in the layout of transformers 4: names and tensors that PEFT converts, read directly."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import torch
 import transformers
 from peft import LoraConfig
 from peft.utils import transformers_weight_conversion as conversion
-from peft_answers import answer_by_peft, answer_by_plan, read
+from peft_outputs import output_by_peft, output_by_plan, read
 from safetensors.torch import load, save
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
@@ -33,7 +33,7 @@ BaseModel = Callable[[str], transformers.PreTrainedModel]
 
 
 def old_tensors(model_type: str, rank: int) -> dict[str, torch.Tensor]:
-    """One pair for each linear of each expert, and for the router, at random."""
+    """Return a random pair for each linear of each expert, and for the router."""
     torch.manual_seed(2)
     block, linears = FAMILIES[model_type]
     tensors = {}
@@ -54,7 +54,7 @@ def old_tensors(model_type: str, rank: int) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def make_old(make_adapter: Any) -> Callable[..., Any]:
-    """An upload in the layout of transformers 4, with some tensors changed."""
+    """Creates an upload in the layout of transformers 4, with some tensors changed."""
 
     def make(model_type: str, changed: dict[str, torch.Tensor | None] | None = None, **fields: object) -> Any:
         made = make_adapter(model_type, target_modules=["q_proj"])
@@ -69,18 +69,18 @@ def make_old(make_adapter: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 @pytest.mark.parametrize("fields", [{}, {"use_rslora": True}, {"target_modules": "all-linear"}], ids=str)
-def test_one_linear_per_expert_answers_as_peft_does(
+def test_one_linear_per_expert_computes_the_same_as_peft(
     make_old: Any, base_model: BaseModel, tmp_path: Path, model_type: str, fields: dict[str, Any]
 ) -> None:
     upload = make_old(model_type, **fields)
-    if "target_modules" in fields:  # all-linear has the other attention modules too
+    if "target_modules" in fields:  # all-linear includes the other attention modules too
         upload = with_attention(upload)
     plan = read(upload)
 
     assert isinstance(plan.parameters["model.layers.0.mlp.experts.gate_up_proj"].factors, SplitFactors)
     assert plan.parameters["model.layers.0.mlp.experts.gate_up_proj"].rank == 8
-    expected = answer_by_peft(upload, base_model(model_type), tmp_path)
-    torch.testing.assert_close(answer_by_plan(plan, upload, base_model(model_type)), expected, rtol=1e-9, atol=1e-9)
+    expected = output_by_peft(upload, base_model(model_type), tmp_path)
+    torch.testing.assert_close(output_by_plan(plan, upload, base_model(model_type)), expected, rtol=1e-9, atol=1e-9)
 
 
 def with_attention(upload: Any) -> Any:
@@ -121,7 +121,7 @@ def with_attention(upload: Any) -> Any:
     ],
     ids=["half a fusion", "rank", "missing", "no such expert", "in both spellings", "not targeted"],
 )
-def test_experts_that_do_not_fit_are_refused(
+def test_experts_that_do_not_fit_are_rejected(
     make_old: Any, changed: dict[str, torch.Tensor | None], fields: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(AdapterRejected) as caught:
@@ -148,7 +148,7 @@ def test_the_families_are_those_that_peft_converts() -> None:
     "targets", ["all-linear", r".*\.(w1|w3)", r"model\.layers\.\d\.(self_attn|mlp\.experts)\.\w+_proj"]
 )
 def test_a_pattern_becomes_what_peft_makes_of_it(base_model: BaseModel, make_adapter: Any, targets: str) -> None:
-    """PEFT's own conversion, run on the same config, is the oracle; its patterns come in the same order."""
+    """The oracle is PEFT's own conversion, run on the same config; its patterns come in the same order."""
     layout: BaseLayout = make_adapter("mixtral", target_modules=["q_proj"]).layout
     oracle = LoraConfig(target_modules=targets, r=4, rank_pattern={"q_proj": 2})
     conversion.convert_peft_config_for_transformers(oracle, base_model("mixtral"), None)

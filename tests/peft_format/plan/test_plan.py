@@ -21,18 +21,18 @@ def read(upload: Any, layout: BaseLayout | None = None) -> AdapterPlan:
 
 
 def changed(upload: Any, **tensors: np.ndarray | None) -> bytes:
-    """The upload's file with tensors replaced, added (by whole name) or, for None, left out."""
+    """Return the upload's file with tensors replaced, added (by whole name) or, for None, removed."""
     merged = {**load(upload.tensors), **tensors}
     return save({name: array for name, array in merged.items() if array is not None})
 
 
-def refusal(upload: Any, **changes: Any) -> AdapterRejected:
+def rejection(upload: Any, **changes: Any) -> AdapterRejected:
     with pytest.raises(AdapterRejected) as caught:
         read(upload.edited(**changes) if changes else upload)
     return caught.value
 
 
-def test_right_adapter_is_planned(upload: Any) -> None:
+def test_a_valid_adapter_is_planned(upload: Any) -> None:
     plan = read(upload)
 
     assert list(plan.modules) == [f"model.layers.{layer}.self_attn.q_proj" for layer in range(2)]
@@ -83,7 +83,7 @@ def test_right_adapter_is_planned(upload: Any) -> None:
         ),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused_by_name(
+def test_tensors_that_do_not_fit_are_rejected_by_name(
     upload: Any, tensors: dict[str, np.ndarray | None], named: str, says: str
 ) -> None:
     raw = changed(upload, **tensors)
@@ -94,30 +94,30 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
     assert says in caught.value.message
 
 
-def test_rank_above_the_engines_is_refused(upload: Any) -> None:
-    error = refusal(upload, r=17)
+def test_a_rank_above_the_engines_is_rejected(upload: Any) -> None:
+    error = rejection(upload, r=17)
 
     assert error.param == "adapter_config.json: r"
     assert "16" in error.message
 
 
-def test_rank_that_is_not_the_tensors_is_refused_by_the_tensor(upload: Any) -> None:
-    assert refusal(upload, r=2).param == f"adapter_model.safetensors: {PREFIX}.lora_A.weight"
+def test_a_rank_that_differs_from_the_tensors_is_rejected_by_the_tensor(upload: Any) -> None:
+    assert rejection(upload, r=2).param == f"adapter_model.safetensors: {PREFIX}.lora_A.weight"
 
 
-def test_target_without_tensors_is_refused(upload: Any) -> None:
-    assert "v_proj.lora_A" in refusal(upload, target_modules=["q_proj", "v_proj"]).param
+def test_a_target_without_tensors_is_rejected(upload: Any) -> None:
+    assert "v_proj.lora_A" in rejection(upload, target_modules=["q_proj", "v_proj"]).param
 
 
-def test_module_that_is_not_servable_is_refused(upload: Any) -> None:
-    error = refusal(upload, target_modules=["q_proj", "lm_head"])
+def test_a_module_that_is_not_servable_is_rejected(upload: Any) -> None:
+    error = rejection(upload, target_modules=["q_proj", "lm_head"])
 
     assert error.param == "adapter_config.json: target_modules"
     assert "lm_head" in error.message
 
 
-def test_embedding_is_refused(upload: Any) -> None:
-    assert "embedding model.embed_tokens" in refusal(upload, target_modules=["q_proj", "embed_tokens"]).message
+def test_an_embedding_is_rejected(upload: Any) -> None:
+    assert "embedding model.embed_tokens" in rejection(upload, target_modules=["q_proj", "embed_tokens"]).message
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_embedding_is_refused(upload: Any) -> None:
         {"layers_to_transform": [7]},
     ],
 )
-def test_config_that_selects_nothing_is_refused(upload: Any, fields: dict[str, object]) -> None:
-    error = refusal(upload, **fields)
+def test_a_config_that_selects_nothing_is_rejected(upload: Any, fields: dict[str, object]) -> None:
+    error = rejection(upload, **fields)
 
     assert error.param == "adapter_config.json: target_modules"
     assert "tiny" in error.message
 
 
-def test_missing_bias_is_refused_by_name(upload: Any) -> None:
-    assert refusal(upload, lora_bias=True).param == f"adapter_model.safetensors: {PREFIX}.lora_B.bias"
+def test_a_missing_bias_is_rejected_by_name(upload: Any) -> None:
+    assert rejection(upload, lora_bias=True).param == f"adapter_model.safetensors: {PREFIX}.lora_B.bias"
 
 
 def test_names_that_match_nothing_are_reported_once(upload: Any) -> None:
@@ -153,7 +153,7 @@ def test_names_that_match_nothing_are_reported_once(upload: Any) -> None:
 
 
 def test_a_budget_covers_a_large_mixture_of_experts() -> None:
-    """The work allowed must not refuse a pattern that people write, on the largest models there are."""
+    """The work budget must not reject a pattern that people write, on the largest existing models."""
     names = [f"model.layers.{layer}.mlp.experts.{expert}.down_proj" for layer in range(61) for expert in range(256)]
     layout = BaseLayout("moe", 61, {name: TargetModule(name, ModuleKind.LINEAR, 8, 8) for name in names})
     tensors = {}

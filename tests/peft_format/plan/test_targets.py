@@ -1,4 +1,4 @@
-"""Targets and ranks on names of every shape; the oracle is the very functions PEFT decides with."""
+"""Targets and ranks for names of every form; the oracle is PEFT's own matching functions."""
 
 import json
 from typing import Any

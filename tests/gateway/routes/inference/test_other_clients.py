@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lacking import lacking
+from skip_for_missing import skip_for_missing
 from tokenizers import Tokenizer
 
 from loragate.v1 import engine_pb2 as pb
@@ -49,7 +49,7 @@ def python_of(request: pytest.FixtureRequest) -> Callable[[str], Path]:
             install = [folder / "bin" / "pip", "install", "--quiet", "--requirement", pins]
             done = subprocess.run(install, capture_output=True, text=True)
             if done.returncode:
-                lacking(f"{client}'s packages: {done.stderr[-2000:]}")
+                skip_for_missing(f"{client}'s packages: {done.stderr[-2000:]}")
             made.touch()
         return folder / "bin" / "python"
 

@@ -44,7 +44,7 @@ class Module:
 
 
 @dataclass
-class World:
+class PoolHarness:
     """A pool whose reads and copies end on the test's command."""
 
     slots: int = 2

@@ -11,8 +11,8 @@ from loragate.engine.runtime.copy_stream import Event, HostCopyStream
 
 
 @dataclass(eq=False)
-class LateEvent:
-    device: "LateDevice"
+class DeferredEvent:
+    device: "DeferredDevice"
     over: bool = False
 
     def synchronize(self) -> None:
@@ -24,24 +24,24 @@ class LateEvent:
 
 
 @dataclass(eq=False)
-class LateStream:
+class DeferredStream:
     """A copy stream or the compute stream."""
 
-    device: "LateDevice"
-    _queue: deque[tuple[LateEvent | None, Callable[[], None]]] = field(default_factory=deque)
+    device: "DeferredDevice"
+    _queue: deque[tuple[DeferredEvent | None, Callable[[], None]]] = field(default_factory=deque)
 
-    def launch(self, work: Callable[[], None], after: LateEvent | None = None) -> None:
+    def launch(self, work: Callable[[], None], after: DeferredEvent | None = None) -> None:
         self._queue.append((after, work))
 
     def copy(self, source: Tensor, targets: Sequence[Tensor]) -> None:
         self.launch(lambda: HostCopyStream().copy(source, targets))
 
     def wait(self, event: Event) -> None:
-        assert isinstance(event, LateEvent)
+        assert isinstance(event, DeferredEvent)
         self.launch(lambda: None, event)
 
-    def record(self) -> LateEvent:
-        event = LateEvent(self.device)
+    def record(self) -> DeferredEvent:
+        event = DeferredEvent(self.device)
         self.launch(event.happen)
         return event
 
@@ -53,10 +53,10 @@ class LateStream:
         self._queue.popleft()[1]()
 
 
-class LateDevice:
+class DeferredDevice:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self.computes, self.copies = LateStream(self), LateStream(self)
+        self.computes, self.copies = DeferredStream(self), DeferredStream(self)
 
     def advance(self) -> bool:
         """Execute one operation; return False if there is none."""

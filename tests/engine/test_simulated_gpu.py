@@ -1,11 +1,11 @@
-"""All that the engine does only on a GPU, without one: see `gpu_by_name`. The tokens are PEFT's."""
+"""Everything that the engine does only on a GPU, without one (see `simulated_gpu`). The tokens equal PEFT's."""
 
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-import gpu_by_name
 import pytest
+import simulated_gpu
 import torch
 from tiny_models import add_adapter, greedy
 
@@ -29,7 +29,7 @@ def engine(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loca
     root = tmp_path_factory.mktemp("kinds")
     adapters = {name: add_adapter(tiny.model, root / name, seed, **o) for seed, (name, o) in enumerate(KINDS.items())}
     with pytest.MonkeyPatch.context() as patch:
-        gpu_by_name.install(patch)
+        simulated_gpu.install(patch)
         engine = LocalEngine(
             tiny.base,
             root / "cache",
@@ -49,8 +49,8 @@ def engine(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loca
     copy_stream._beside_steps.cache_clear()
 
 
-def test_same_tokens_as_peft(engine: LocalEngine, tiny: Any) -> None:
-    """Recorded steps and others, adapters that come through staging, and tokens that are read late."""
+def test_tokens_equal_peft(engine: LocalEngine, tiny: Any) -> None:
+    """Steps run with and without graphs, adapters come through staging, and tokens are read late."""
     assert engine.core.stepper.late
     assert engine.core.graphs.recorded
     names = [None, "r4", "dora", "whole"]
@@ -64,8 +64,8 @@ def test_same_tokens_as_peft(engine: LocalEngine, tiny: Any) -> None:
     at_rest(engine)
 
 
-def test_what_else_is_sent(engine: LocalEngine) -> None:
-    """Sampling's numbers, and embeddings."""
+def test_other_transfers(engine: LocalEngine) -> None:
+    """Sampling parameters and embeddings are transferred."""
     ways: list[dict[str, Any]] = [
         {"temperature": 0.8, "top_p": 0.9},
         {"repetition_penalty": 1.3, "min_tokens": 3, "stop_token_ids": frozenset(range(50))},
@@ -76,14 +76,14 @@ def test_what_else_is_sent(engine: LocalEngine) -> None:
     assert engine.embed(PROMPTS[3], "dora", Pooling.MEAN)
 
 
-def test_all_that_is_computed_beside_steps_shares_a_stream(engine: LocalEngine) -> None:
-    """torch keeps freed memory for the stream that had it: of a stream for each adapter there would soon be none."""
-    with copy_stream.aside(gpu_by_name.GPU):
-        made = gpu_by_name.Stream.made
-    with copy_stream.aside(gpu_by_name.GPU):
-        assert gpu_by_name.Stream.made == made
+def test_all_work_outside_steps_shares_a_stream(engine: LocalEngine) -> None:
+    """torch keeps freed memory for the stream that used it: with a stream for each adapter, none would be left."""
+    with copy_stream.aside(simulated_gpu.GPU):
+        made = simulated_gpu.Stream.made
+    with copy_stream.aside(simulated_gpu.GPU):
+        assert simulated_gpu.Stream.made == made
 
 
-def test_a_thread_that_reads_an_adapter_holds_up_no_step_for_long(engine: LocalEngine) -> None:
-    """After each of dozens of calls the step loop may have to wait for so long until it is its turn again."""
+def test_a_thread_that_reads_an_adapter_does_not_delay_steps(engine: LocalEngine) -> None:
+    """After each of its dozens of calls, the step loop may have to wait this long for the interpreter."""
     assert sys.getswitchinterval() < 0.001

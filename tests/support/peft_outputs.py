@@ -28,13 +28,13 @@ def logits(model: nn.Module) -> Tensor:
         return answer
 
 
-def answer_by_peft(upload: Any, base: PreTrainedModel, folder: Path) -> Tensor:
+def output_by_peft(upload: Any, base: PreTrainedModel, folder: Path) -> Tensor:
     (folder / "adapter_config.json").write_bytes(upload.config)
     (folder / "adapter_model.safetensors").write_bytes(upload.tensors)
     return logits(peft.PeftModel.from_pretrained(base, folder))
 
 
-def answer_by_plan(plan: AdapterPlan, upload: Any, base: PreTrainedModel) -> Tensor:
+def output_by_plan(plan: AdapterPlan, upload: Any, base: PreTrainedModel) -> Tensor:
     values = load(upload.tensors)
 
     def value(spec: TensorSpec) -> Tensor:
