@@ -1,6 +1,6 @@
-"""The same tests on SQLite with blobs on the disk, and on Postgres with blobs in S3.
+"""The same tests on SQLite with blobs on disk, and on Postgres with blobs in S3.
 
-Both servers are the tests' own: Postgres where its binaries are installed, S3 by moto.
+Both servers belong to the tests: Postgres where its binaries are installed, S3 by moto.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _WIDTH = 8
 
 
 class HeldProbe:
-    """A probe that waits until it is told how it went."""
+    """A probe that waits until the test sets its result."""
 
     def __init__(self) -> None:
         self.asked, self.told = asyncio.Event(), asyncio.Event()
@@ -54,7 +54,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def empty_database_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """An empty database, as a user would write its URL."""
+    """The URL of an empty database, as a user would write it."""
     if backend == "sqlite":
         yield f"sqlite:///{tmp_path / 'store.db'}"
         return
@@ -66,7 +66,7 @@ async def empty_database_url(backend: str, request: pytest.FixtureRequest, tmp_p
 
 @pytest.fixture(scope="session")
 def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated file to copy: migrating anew for each test would take most of the time."""
+    """A migrated file to copy: migrating for each test would take most of the time."""
     path = tmp_path_factory.mktemp("sqlite") / "store.db"
     asyncio.run(upgrade(f"sqlite:///{path}"))
     return path
@@ -92,7 +92,7 @@ def migrated(backend: str, request: pytest.FixtureRequest) -> Path | PostgresSer
 
 @pytest.fixture
 async def database_url(migrated: Path | PostgresServer, tmp_path: Path) -> str:
-    """A migrated database."""
+    """The URL of a migrated database."""
     if isinstance(migrated, Path):
         shutil.copy(migrated, tmp_path / "store.db")
         return f"sqlite:///{tmp_path / 'store.db'}"
@@ -109,13 +109,13 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture
 def blob_url_in_s3(s3: S3Server) -> str:
-    """An empty place there."""
+    """The URL of an empty prefix in S3."""
     return s3.new_url()
 
 
 @pytest.fixture
 def blob_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty place for blobs."""
+    """The URL of an empty place for blobs."""
     if backend == "sqlite":
         return str(tmp_path / "blobs")
     url: str = request.getfixturevalue("blob_url_in_s3")
@@ -124,7 +124,7 @@ def blob_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> st
 
 @pytest.fixture
 async def s3_store(migrated_sqlite: Path, blob_url_in_s3: str, tmp_path: Path) -> AsyncIterator[Store]:
-    """For what S3 alone has; its database is SQLite."""
+    """A store for tests of S3; its database is SQLite."""
     shutil.copy(migrated_sqlite, tmp_path / "store.db")
     opened = await Store.open(f"sqlite:///{tmp_path / 'store.db'}", blob_url_in_s3, SECRET_KEY)
     try:
@@ -134,8 +134,8 @@ async def s3_store(migrated_sqlite: Path, blob_url_in_s3: str, tmp_path: Path) -
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What lies in a place for blobs, whatever its file system; names are relative to the place."""
+class BlobFiles:
+    """The files in a blob store, on any file system; names are relative to its root."""
 
     url: str
 
@@ -150,8 +150,8 @@ class Kept:
 
 
 @pytest.fixture
-def kept(blob_url: str) -> Kept:
-    return Kept(blob_url)
+def blob_files(blob_url: str) -> BlobFiles:
+    return BlobFiles(blob_url)
 
 
 @pytest.fixture
@@ -227,13 +227,13 @@ class World:
     make_upload: Callable[..., Upload] = field(repr=False)
 
     async def publish(self, name: str, *, tenant: Tenant | None = None, **said_and_made: Any) -> Any:
-        """What `Publisher.publish` takes goes there, the rest makes the upload."""
+        """Publish an upload: parameters of `Publisher.publish` are passed to it, the others make the upload."""
         said = {key: said_and_made.pop(key) for key in _SAID & said_and_made.keys()}
         made = self.make_upload(**said_and_made)
         return await self.send(name, made.config, made.file(), tenant=tenant, **said)
 
     async def send(self, name: str, *files: Any, tenant: Tenant | None = None, **said: Any) -> Any:
-        """Publish these very bytes."""
+        """Publish exactly these bytes."""
         async with self.store.tenant((tenant or self.acme).id, write=True) as scope:
             return await scope.publisher.publish(name, *files, **{"probe": no_probe, **said})
 

@@ -19,16 +19,16 @@ async def _events(world: Any, **filters: Any) -> list[Any]:
         return list(reversed((await admin.audit.list(limit=100, **filters)).items))
 
 
-async def test_every_act_of_the_operator_is_written(world: Any) -> None:
+async def test_every_action_of_the_operator_is_recorded(world: Any) -> None:
     async with world.store.admin(write=True, by=ALICE) as admin:
         tenant = await admin.tenants.create("new", weight=2.0)
         await admin.tenants.update(tenant.id, name="newer")
-        await admin.tenants.update(tenant.id, weight=2.0)  # as it is: no act
+        await admin.tenants.update(tenant.id, weight=2.0)  # unchanged: not an action
         first = await admin.keys.create(tenant.id, name="ci")
         second = await admin.keys.rotate(first.key.id, grace_seconds=60)
         third = await admin.keys.rotate(second.key.id)
         await admin.keys.revoke(third.key.id)
-        await admin.keys.revoke(third.key.id)  # again: no act
+        await admin.keys.revoke(third.key.id)  # again: not an action
         await admin.tenants.delete(tenant.id)
     events = await _events(world, actor="oidc:alice")
     assert [event.action for event in events] == [
@@ -57,7 +57,7 @@ async def test_every_act_of_the_operator_is_written(world: Any) -> None:
         assert made.secret.rsplit("-", 1)[1] not in whole
 
 
-async def test_a_tenants_acts_that_change_what_is_served_are_written(world: Any) -> None:
+async def test_tenant_actions_that_change_what_is_served_are_recorded(world: Any) -> None:
     upload = world.make_upload()
     by = Actor("api_key:abc", "req_2")
     async with world.store.tenant(world.acme.id, write=True, by=by) as scope:
@@ -85,7 +85,7 @@ async def test_a_tenants_acts_that_change_what_is_served_are_written(world: Any)
     assert events[4].after == {"targets": [{"version": 1, "weight": 1}, {"version": 2, "weight": 9}]}
 
 
-async def test_the_admin_key_is_an_act_only_when_it_changes(store: Any, world: Any) -> None:
+async def test_the_admin_key_is_recorded_only_when_it_changes(store: Any, world: Any) -> None:
     for key in ("a" * 24, "a" * 24, "b" * 24):
         await store.set_admin_key(key)
     events = await _events(world, action="admin_key.set")
@@ -93,7 +93,7 @@ async def test_the_admin_key_is_an_act_only_when_it_changes(store: Any, world: A
     assert "aaa" not in orjson.dumps(events).decode()
 
 
-async def test_what_is_rolled_back_did_not_happen(world: Any) -> None:
+async def test_a_rolled_back_action_is_not_recorded(world: Any) -> None:
     before = await _events(world)
 
     async def create_and_fail() -> None:
@@ -115,7 +115,7 @@ async def test_what_is_rolled_back_did_not_happen(world: Any) -> None:
         "TRUNCATE audit_log",
     ],
 )
-async def test_the_database_refuses_to_change_the_log(world: Any, statement: str, backend: str) -> None:
+async def test_the_database_rejects_changes_of_the_log(world: Any, statement: str, backend: str) -> None:
     if statement.startswith("TRUNCATE") and backend == "sqlite":
         pytest.skip("SQLite has no TRUNCATE")
     before = await _events(world)
@@ -148,7 +148,7 @@ async def test_filters_and_pages(world: Any) -> None:
             await admin.audit.list(after="au_none")
 
 
-async def test_a_tenants_administrator_reads_its_own_log_only(world: Any) -> None:
+async def test_a_tenant_administrator_reads_only_its_own_log(world: Any) -> None:
     async with world.store.admin(within=world.acme.id) as admin:
         assert [event.tenant_id for event in await admin.audit.list()] == [world.acme.id]
         assert len(await admin.audit.list(tenant_id=world.other.id)) == 0

@@ -44,7 +44,7 @@ def _full() -> sqlite3.OperationalError:
         (ProgrammingError("x", {}, Exception("a bug")), ProgrammingError),
     ],
 )
-def test_faults_of_the_database_are_told_in_our_words(raised: Exception, told: type[Exception]) -> None:
+def test_database_errors_are_mapped_to_ours(raised: Exception, told: type[Exception]) -> None:
     with pytest.raises(told), database_faults():
         raise raised
 
@@ -52,7 +52,7 @@ def test_faults_of_the_database_are_told_in_our_words(raised: Exception, told: t
 @pytest.mark.parametrize(
     ("number", "told"), [(errno.ENOSPC, StorageFull), (errno.EDQUOT, StorageFull), (errno.EIO, Unavailable)]
 )
-def test_faults_of_the_disk_are_told_in_our_words(number: int, told: type[Exception]) -> None:
+def test_disk_errors_are_mapped_to_ours(number: int, told: type[Exception]) -> None:
     with pytest.raises(told), blob_faults():
         raise OSError(number, "")
 
@@ -67,14 +67,14 @@ def test_faults_of_the_disk_are_told_in_our_words(number: int, told: type[Except
         ("postgresql://u@h:1/d?sslmode=require", "postgresql+asyncpg://u@h:1/d?ssl=require"),
     ],
 )
-def test_urls_as_people_write_them(given: str, driver: str) -> None:
+def test_database_urls_in_common_spellings(given: str, driver: str) -> None:
     assert driver_url(given).render_as_string(hide_password=False) == driver
 
 
 @pytest.mark.parametrize(
     "url", ["", "x", "mysql://u:hunter2@h/d", "sqlite://", "sqlite:///:memory:", "a://u:hunter2@["]
 )
-def test_other_urls_are_refused_without_their_password(url: str) -> None:
+def test_other_urls_are_rejected_without_their_password(url: str) -> None:
     with pytest.raises(Invalid) as refused:
         driver_url(url)
     assert "hunter2" not in refused.value.message

@@ -20,8 +20,8 @@ TUNE = FileFacts("train.jsonl", Purpose.FINE_TUNE)
 OPEN = FileFacts("growing.jsonl", Purpose.FINE_TUNE, open=True)
 
 
-class Desk:
-    """One tenant's files, each call in a scope of its own."""
+class TenantFiles:
+    """One tenant's files; each call has its own scope."""
 
     def __init__(self, world: Any, tenant: Any = None) -> None:
         self.store = world.store
@@ -45,8 +45,8 @@ class Desk:
         async with self.store.tenant(self.tenant_id, write=True) as scope:
             return await scope.files.close(file.id, ALL)
 
-    async def forget(self, file: File) -> None:
-        """As if nothing had been appended for an hour."""
+    async def expire_append(self, file: File) -> None:
+        """Make the file look as if nothing had been appended for an hour."""
         past = utc_now() - timedelta(seconds=1)
         async with self.store._database.operator(write=True) as session:
             await session.execute(update(FileRow).where(FileRow.id == file.id).values(open_until=past))
@@ -81,7 +81,7 @@ class Desk:
             return (await scope.file_uploads.get(upload.id, ALL)).status
 
     async def expire(self, row: Any, row_id: str) -> None:
-        """As if its time had passed."""
+        """Make the upload look expired."""
         past = utc_now() - timedelta(days=3)
         async with self.store._database.operator(write=True) as session:
             await session.execute(update(row).where(row.id == row_id).values(expires_at=past))
@@ -92,21 +92,21 @@ class Desk:
 
 
 @pytest.fixture
-def desk(world: Any) -> Desk:
-    return Desk(world)
+def desk(world: Any) -> TenantFiles:
+    return TenantFiles(world)
 
 
-async def test_a_file_comes_back(desk: Desk) -> None:
+async def test_a_file_is_read_back_unchanged(desk: TenantFiles) -> None:
     content = bytes(range(256)) * 10_000
     file = await desk.create(content)
     assert (file.size_bytes, file.purpose, file.expires_at) == (len(content), Purpose.FINE_TUNE, None)
     assert await desk.content(file.id) == content
 
 
-async def test_lists_both_ways_by_purpose_and_by_page(desk: Desk, world: Any) -> None:
+async def test_lists_both_ways_by_purpose_and_by_page(desk: TenantFiles, world: Any) -> None:
     made = [(await desk.create()).id for _ in range(3)]
     adapter = (await desk.create(facts=FileFacts("a", Purpose.ADAPTER))).id
-    await Desk(world, world.other).create()
+    await TenantFiles(world, world.other).create()
     assert await desk.files() == [adapter, *made[::-1]]
     assert await desk.files(oldest=True) == [*made, adapter]
     assert await desk.files(after=made[2], limit=1) == [made[1]]
@@ -121,10 +121,10 @@ async def test_lists_both_ways_by_purpose_and_by_page(desk: Desk, world: Any) ->
             await scope.files.get(adapter, [Purpose.FINE_TUNE])
 
 
-async def test_another_tenants_file_is_none(desk: Desk, world: Any) -> None:
+async def test_another_tenants_file_is_not_found(desk: TenantFiles, world: Any) -> None:
     file, upload = await desk.create(), await desk.upload(3)
     part = await desk.part(upload, b"abc")
-    stranger = Desk(world, world.other)
+    stranger = TenantFiles(world, world.other)
     theirs = await stranger.upload(3)
     for attempt in (
         stranger.content(file.id),
@@ -141,28 +141,28 @@ async def test_another_tenants_file_is_none(desk: Desk, world: Any) -> None:
         await stranger.files(after=file.id)
 
 
-async def test_a_deleted_file_is_gone_and_its_bytes_with_the_sweep(desk: Desk, kept: Any) -> None:
+async def test_a_deleted_file_disappears_and_its_bytes_with_the_sweep(desk: TenantFiles, blob_files: Any) -> None:
     file = await desk.create()
     await desk.delete(file.id)
     with pytest.raises(NotFound):
         await desk.content(file.id)
     assert await desk.files() == []
     await desk.store.sweep(timedelta(hours=1))
-    assert len(kept.names()) == 1
+    assert len(blob_files.names()) == 1
     report = await desk.store.sweep(timedelta(0))
-    assert (report.pieces, kept.names()) == (1, [])
+    assert (report.pieces, blob_files.names()) == (1, [])
 
 
-async def test_an_expired_file_is_gone(desk: Desk, kept: Any) -> None:
+async def test_an_expired_file_is_gone(desk: TenantFiles, blob_files: Any) -> None:
     file = await desk.create(facts=FileFacts("a", Purpose.FINE_TUNE, seconds=3600))
     assert file.expires_at == file.created_at + timedelta(hours=1)
     await desk.expire(FileRow, file.id)
     assert await desk.files() == []
     assert (await desk.store.sweep(timedelta(0))).pieces == 1
-    assert kept.names() == []
+    assert blob_files.names() == []
 
 
-async def test_what_is_to_become_an_adapter_is_kept_for_a_day(desk: Desk) -> None:
+async def test_files_of_future_adapters_are_kept_for_a_day(desk: TenantFiles) -> None:
     file = await desk.create(facts=FileFacts("adapter_model.safetensors", Purpose.ADAPTER))
     assert file.expires_at == file.created_at + timedelta(days=1)
 
@@ -177,13 +177,13 @@ async def test_what_is_to_become_an_adapter_is_kept_for_a_day(desk: Desk) -> Non
         (lambda: FileFacts("x", Purpose.FINE_TUNE, seconds=2_592_001), "expires_after.seconds"),
     ],
 )
-def test_facts_that_are_refused(make: Any, param: str) -> None:
+def test_invalid_properties_are_rejected(make: Any, param: str) -> None:
     with pytest.raises(Invalid) as refused:
         make()
     assert refused.value.param == param
 
 
-async def test_an_open_file_takes_lines_until_it_is_closed(desk: Desk, kept: Any) -> None:
+async def test_an_open_file_takes_lines_until_it_is_closed(desk: TenantFiles, blob_files: Any) -> None:
     file = await desk.create(b"", OPEN)
     assert file.is_open
     grown = [await desk.append(file, f"line {n}\n".encode()) for n in range(3)]
@@ -203,14 +203,14 @@ async def test_an_open_file_takes_lines_until_it_is_closed(desk: Desk, kept: Any
     assert await desk.content(file.id) == b"line 0\nline 1\nline 2\n"
 
 
-async def test_appends_at_once_are_one_after_the_other(desk: Desk) -> None:
+async def test_concurrent_appends_are_serialized(desk: TenantFiles) -> None:
     file = await desk.create(b"", OPEN)
     lines = [f"line {n:02}\n".encode() for n in range(12)]
     await asyncio.gather(*(desk.append(file, line) for line in lines))
     assert sorted((await desk.content(file.id)).splitlines(keepends=True)) == lines
 
 
-async def test_what_is_read_is_the_file_as_it_was(desk: Desk) -> None:
+async def test_a_reader_sees_the_file_as_it_was(desk: TenantFiles) -> None:
     file = await desk.append(await desk.create(b"", OPEN), b"one\n")
     await desk.append(file, b"two\n")
     async with desk.store.tenant(desk.tenant_id) as scope:
@@ -218,7 +218,7 @@ async def test_what_is_read_is_the_file_as_it_was(desk: Desk) -> None:
         assert len(await scope.files.pieces(file.id, skip=2)) == 1
 
 
-async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_content_is_rejected(desk: TenantFiles, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Invalid, match="can be open") as refused:
         FileFacts("a", Purpose.ADAPTER, open=True)
     assert refused.value.param == "open"
@@ -229,9 +229,9 @@ async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.Mo
     with pytest.raises(Invalid, match="a file has one format"):
         await desk.append(file, b"x\n", "chat")
     with pytest.raises(NotFound):
-        await Desk(world, world.other).append(file, b"x\n")
+        await TenantFiles(world, world.other).append(file, b"x\n")
     with pytest.raises(NotFound):
-        await Desk(world, world.other).close(file)
+        await TenantFiles(world, world.other).close(file)
     await desk.limit(10)
     with pytest.raises(Conflict) as too_much:
         await desk.append(file, b"1234567\n")
@@ -249,16 +249,16 @@ async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.Mo
     assert await desk.content(file.id) == b"one\n"
 
 
-async def test_a_file_that_nobody_appends_to_closes_by_itself(desk: Desk) -> None:
+async def test_an_abandoned_open_file_closes_by_itself(desk: TenantFiles) -> None:
     file = await desk.create(b"", OPEN)
-    await desk.forget(file)
+    await desk.expire_append(file)
     with pytest.raises(Conflict, match="60 minutes"):
         await desk.append(file, b"x\n")
     async with desk.store.tenant(desk.tenant_id) as scope:
         assert not (await scope.files.get(file.id, ALL)).is_open
 
 
-async def test_parts_in_any_order_are_one_file(desk: Desk, kept: Any) -> None:
+async def test_parts_in_any_order_become_one_file(desk: TenantFiles, blob_files: Any) -> None:
     upload = await desk.upload(9)
     assert upload.status is UploadStatus.PENDING
     third, _, first, second = [await desk.part(upload, part) for part in (b"ghi", b"abc", b"abc", b"def")]
@@ -275,11 +275,11 @@ async def test_parts_in_any_order_are_one_file(desk: Desk, kept: Any) -> None:
     with pytest.raises(Conflict, match="completed"):
         await desk.cancel(upload)
     assert (await desk.store.sweep(timedelta(0))).pieces == 2, "what was sent twice, and what was refused"
-    assert kept.names() == sorted(f"{desk.tenant_id}/pieces/{part.id}" for part in (first, second, third))
+    assert blob_files.names() == sorted(f"{desk.tenant_id}/pieces/{part.id}" for part in (first, second, third))
     assert await desk.content(done.file.id) == b"abcdefghi"
 
 
-async def test_parts_that_make_no_file(desk: Desk) -> None:
+async def test_parts_that_do_not_add_up_are_rejected(desk: TenantFiles) -> None:
     upload = await desk.upload(6)
     one, two = await desk.part(upload, b"abc"), await desk.part(upload, b"de")
     for parts, param in (([one], "part_ids"), ([one, two], "part_ids"), ([one, one], "part_ids"), ([], "part_ids")):
@@ -294,7 +294,7 @@ async def test_parts_that_make_no_file(desk: Desk) -> None:
     assert done.file is not None
 
 
-async def test_a_cancelled_upload_is_swept(desk: Desk, kept: Any) -> None:
+async def test_a_cancelled_upload_is_swept(desk: TenantFiles, blob_files: Any) -> None:
     upload = await desk.upload(6)
     await desk.part(upload, b"abc")
     assert (await desk.cancel(upload)).status is UploadStatus.CANCELLED
@@ -302,10 +302,10 @@ async def test_a_cancelled_upload_is_swept(desk: Desk, kept: Any) -> None:
     with pytest.raises(Conflict, match="cancelled"):
         await desk.part(upload, b"abc")
     await desk.store.sweep(timedelta(0))
-    assert kept.names() == []
+    assert blob_files.names() == []
 
 
-async def test_an_upload_that_nobody_ends_expires(desk: Desk, kept: Any) -> None:
+async def test_an_abandoned_upload_expires(desk: TenantFiles, blob_files: Any) -> None:
     upload = await desk.upload(6)
     part = await desk.part(upload, b"abcdef")
     assert (await desk.store.sweep(timedelta(0))).pieces == 0
@@ -315,12 +315,12 @@ async def test_an_upload_that_nobody_ends_expires(desk: Desk, kept: Any) -> None
         with pytest.raises(Conflict, match="expired"):
             await attempt
     await desk.store.sweep(timedelta(0))
-    assert kept.names() == []
+    assert blob_files.names() == []
     with pytest.raises(NotFound):
         await desk.status(upload)
 
 
-async def test_a_part_moves_the_end(desk: Desk) -> None:
+async def test_a_part_extends_the_expiry(desk: TenantFiles) -> None:
     upload = await desk.upload(6)
     await desk.part(upload, b"abc")
     async with desk.store.tenant(desk.tenant_id) as scope:
@@ -329,7 +329,7 @@ async def test_a_part_moves_the_end(desk: Desk) -> None:
     assert later.expires_at > upload.expires_at
 
 
-async def test_bytes_count_from_the_announcement_on(desk: Desk, kept: Any) -> None:
+async def test_bytes_count_from_the_announcement_on(desk: TenantFiles, blob_files: Any) -> None:
     await desk.limit(10)
     await desk.create(b"abc")
     upload = await desk.upload(6)
@@ -344,10 +344,10 @@ async def test_bytes_count_from_the_announcement_on(desk: Desk, kept: Any) -> No
     await desk.cancel(upload)
     await desk.create(b"abcdefg")
     await desk.store.sweep(timedelta(0))
-    assert len(kept.names()) == 2
+    assert len(blob_files.names()) == 2
 
 
-async def test_parts_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parts_are_bounded(desk: TenantFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     upload = await desk.upload(4)
     with pytest.raises(Invalid, match="whole upload"):
         await desk.part(upload, b"abcde")
@@ -364,7 +364,7 @@ async def test_parts_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
     assert (await desk.complete(few, [part])).file
 
 
-async def test_pending_uploads_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_uploads_are_bounded(desk: TenantFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_uploads, "_MAX_PENDING", 1)
     upload = await desk.upload(1)
     with pytest.raises(Conflict) as refused:
@@ -374,7 +374,7 @@ async def test_pending_uploads_are_bounded(desk: Desk, monkeypatch: pytest.Monke
     await desk.upload(1)
 
 
-async def test_a_full_disk_makes_no_file(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_creates_no_file(desk: TenantFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*ignored: Any) -> None:
         raise StorageFull("full")
 
@@ -384,7 +384,7 @@ async def test_a_full_disk_makes_no_file(desk: Desk, monkeypatch: pytest.MonkeyP
     assert await desk.files() == []
 
 
-async def test_the_audit_log_tells_of_files(desk: Desk) -> None:
+async def test_the_audit_log_records_files(desk: TenantFiles) -> None:
     await desk.delete((await desk.create()).id)
     upload = await desk.upload(3)
     await desk.complete(upload, [await desk.part(upload, b"abc")])

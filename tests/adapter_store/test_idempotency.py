@@ -1,4 +1,4 @@
-"""Claims on idempotency keys, and the answers that are kept for them."""
+"""Claims on idempotency keys, and the stored responses."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ async def _age(world: Any, **age: timedelta) -> None:
         )
 
 
-async def test_of_several_at_once_one_has_the_claim(world: Any) -> None:
+async def test_of_concurrent_claims_one_succeeds(world: Any) -> None:
     for within in (None, world.acme.id):
         tried = await asyncio.gather(*(_claim(world, within=within) for _ in range(8)), return_exceptions=True)
         assert sum(isinstance(each, IdempotencyClaim) for each in tried) == 1
@@ -47,7 +47,7 @@ async def test_of_several_at_once_one_has_the_claim(world: Any) -> None:
         assert {getattr(each, "code", each) for each in refused} == {"idempotency_key_in_use"}
 
 
-async def test_the_answer_stands_with_the_work(world: Any) -> None:
+async def test_the_response_is_stored_with_the_work(world: Any) -> None:
     claim = await _claim(world)
     assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
@@ -57,7 +57,7 @@ async def test_the_answer_stands_with_the_work(world: Any) -> None:
     assert refused.value.code == "idempotency_key_reused"
 
 
-async def test_work_that_is_rolled_back_has_no_answer(world: Any) -> None:
+async def test_rolled_back_work_has_no_response(world: Any) -> None:
     claim = await _claim(world)
     assert isinstance(claim, IdempotencyClaim)
 
@@ -73,7 +73,7 @@ async def test_work_that_is_rolled_back_has_no_answer(world: Any) -> None:
     assert isinstance(await _claim(world), IdempotencyClaim)
 
 
-async def test_an_answer_is_not_given_back_by_a_late_release(world: Any) -> None:
+async def test_a_late_release_does_not_discard_a_response(world: Any) -> None:
     claim = await _claim(world)
     assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
@@ -82,7 +82,7 @@ async def test_an_answer_is_not_given_back_by_a_late_release(world: Any) -> None
     assert await _claim(world) == StoredResponse(201, b"done")
 
 
-async def test_the_claim_of_a_dead_process_runs_out(world: Any) -> None:
+async def test_the_claim_of_a_dead_process_expires(world: Any) -> None:
     dead = await _claim(world)
     assert isinstance(dead, IdempotencyClaim)
     with pytest.raises(Conflict):
@@ -91,13 +91,13 @@ async def test_the_claim_of_a_dead_process_runs_out(world: Any) -> None:
     heir = await _claim(world)
     assert isinstance(heir, IdempotencyClaim)
     with pytest.raises(Conflict):
-        await _work(world, dead, "dead")  # it was only slow; what it did is undone
+        await _work(world, dead, "dead")  # it was only slow; its work is rolled back
     await _work(world, heir, "heir")
     assert await _claim(world) == StoredResponse(201, b"heir")
     assert await _names(world) == {"heir"}
 
 
-async def test_answers_are_kept_for_a_day(world: Any) -> None:
+async def test_responses_are_kept_for_a_day(world: Any) -> None:
     claim = await _claim(world)
     assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
@@ -109,7 +109,7 @@ async def test_answers_are_kept_for_a_day(world: Any) -> None:
         assert await session.scalar(select(func.count()).select_from(IdempotencyReplyRow)) == 1
 
 
-async def test_whose_key_it_is_makes_it_another(world: Any) -> None:
+async def test_the_same_key_of_another_caller_is_another_key(world: Any) -> None:
     owners = (None, world.acme.id, world.other.id)
     assert all([isinstance(await _claim(world, within=owner), IdempotencyClaim) for owner in owners])
     async with world.store.tenant(world.acme.id, write=True) as scope:
@@ -117,7 +117,7 @@ async def test_whose_key_it_is_makes_it_another(world: Any) -> None:
             await scope.idempotency.claim("a", b"request")
 
 
-async def test_an_answer_opens_with_its_key_only(world: Any) -> None:
+async def test_a_response_is_decrypted_with_its_key_only(world: Any) -> None:
     claim = await _claim(world)
     assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")

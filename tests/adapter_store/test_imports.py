@@ -1,4 +1,4 @@
-"""What is written down about imports, on both databases."""
+"""The stored state of imports, on both databases."""
 
 import asyncio
 from typing import Any
@@ -20,23 +20,23 @@ SOURCE = "hf://acme/poet@" + "0" * 40
 FAILURE = Failure("source_not_found", "It is not there.", "source")
 
 
-async def _asked(world: Any, method: str, *arguments: Any, tenant: Any = None) -> Any:
+async def _as_tenant(world: Any, method: str, *arguments: Any, tenant: Any = None) -> Any:
     async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
         return await getattr(scope.imports, method)(*arguments)
 
 
-async def _said(world: Any, method: str, *arguments: Any, tenant: Any = None) -> Any:
+async def _as_worker(world: Any, method: str, *arguments: Any, tenant: Any = None) -> Any:
     async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
         return await getattr(scope.import_lease, method)(*arguments)
 
 
-async def _begun(world: Any, tenant: Any = None, *, resumable: bool = True) -> Any:
+async def _started(world: Any, tenant: Any = None, *, resumable: bool = True) -> Any:
     async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
         return await scope.imports.create(SOURCE, "poet", None, resumable=resumable)
 
 
-async def _silent(world: Any) -> None:
-    """A minute later, all of them."""
+async def _expire_leases(world: Any) -> None:
+    """Make all imports look a minute without progress."""
     async with world.store._database.operator(write=True) as session:
         await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - imports.IDLE_TIMEOUT))
 
@@ -49,138 +49,138 @@ async def _publish(world: Any, wanted: Any, probe: Any = no_probe) -> Any:
         )
 
 
-async def _refusing(tenant_id: str, staged: Any) -> None:
+async def _rejecting(tenant_id: str, staged: Any) -> None:
     raise AdapterInvalid("it gives NaN")
 
 
-async def _away(tenant_id: str, staged: Any) -> None:
+async def _unavailable(tenant_id: str, staged: Any) -> None:
     raise NotTried("the engine is away")
 
 
 async def test_an_imports_life(world: Any) -> None:
-    begun = await _begun(world)
+    begun = await _started(world)
     assert (begun.status, begun.alias, begun.bytes_done, begun.version) == (ImportStatus.QUEUED, "default", 0, None)
-    assert await _said(world, "progress", begun, ImportStatus.FETCHING, 10, 100)
-    found = await _asked(world, "get", begun.id)
+    assert await _as_worker(world, "progress", begun, ImportStatus.FETCHING, 10, 100)
+    found = await _as_tenant(world, "get", begun.id)
     assert (found.status, found.bytes_done, found.bytes_total) == (ImportStatus.FETCHING, 10, 100)
-    await _said(world, "finish", begun, 7)
-    await _said(world, "fail", begun, FAILURE)  # too late
-    done = await _asked(world, "get", begun.id)
+    await _as_worker(world, "finish", begun, 7)
+    await _as_worker(world, "fail", begun, FAILURE)  # too late
+    done = await _as_tenant(world, "get", begun.id)
     assert (done.status, done.version, done.error) == (ImportStatus.READY, 7, None)
-    assert not await _said(world, "progress", begun, ImportStatus.CHECKING, 10, 100)
+    assert not await _as_worker(world, "progress", begun, ImportStatus.CHECKING, 10, 100)
 
 
-async def test_one_that_fails_says_why(world: Any) -> None:
-    begun = await _begun(world)
-    await _said(world, "fail", begun, FAILURE)
-    found = await _asked(world, "get", begun.id)
+async def test_a_failed_import_has_its_reason(world: Any) -> None:
+    begun = await _started(world)
+    await _as_worker(world, "fail", begun, FAILURE)
+    found = await _as_tenant(world, "get", begun.id)
     assert (found.status, found.error) == (ImportStatus.FAILED, FAILURE)
     with pytest.raises(Conflict, match="failed"):
-        await _asked(world, "cancel", begun.id)
+        await _as_tenant(world, "cancel", begun.id)
 
 
-async def test_one_is_cancelled_once_and_before_it_is_checked(world: Any) -> None:
-    begun, checked = await _begun(world), await _begun(world)
+async def test_an_import_is_cancelled_once_and_before_verification(world: Any) -> None:
+    begun, checked = await _started(world), await _started(world)
     for _ in range(2):
-        assert (await _asked(world, "cancel", begun.id)).status is ImportStatus.CANCELLED
-    assert not await _said(world, "progress", begun, ImportStatus.FETCHING, 1, 2)
-    await _said(world, "progress", checked, ImportStatus.CHECKING, 1, 2)
+        assert (await _as_tenant(world, "cancel", begun.id)).status is ImportStatus.CANCELLED
+    assert not await _as_worker(world, "progress", begun, ImportStatus.FETCHING, 1, 2)
+    await _as_worker(world, "progress", checked, ImportStatus.CHECKING, 1, 2)
     with pytest.raises(Conflict, match="checking"):
-        await _asked(world, "cancel", checked.id)
+        await _as_tenant(world, "cancel", checked.id)
     async with world.store.admin() as admin:
         events = [event for event in await admin.audit.list(limit=100) if event.action.startswith("import.")]
     assert [event.action for event in events] == ["import.cancel", "import.create", "import.create"]
 
 
-async def test_one_that_had_a_token_fails_with_its_process(world: Any) -> None:
-    """And takes no other's place."""
+async def test_an_import_with_a_token_fails_with_its_process(world: Any) -> None:
+    """It does not count as another's."""
     for _ in range(imports._MAX_RUNNING):
-        begun = await _begun(world, resumable=False)
+        begun = await _started(world, resumable=False)
     with pytest.raises(Conflict) as full:
-        await _begun(world)
+        await _started(world)
     assert full.value.code == "too_many_imports"
-    await _begun(world, world.other)
-    await _silent(world)
-    found = await _asked(world, "get", begun.id)
+    await _started(world, world.other)
+    await _expire_leases(world)
+    found = await _as_tenant(world, "get", begun.id)
     assert (found.status, found.error) == (ImportStatus.FAILED, INTERRUPTED)
     with pytest.raises(Conflict):
-        await _asked(world, "cancel", begun.id)
-    assert await _said(world, "take", begun.id) is None
-    assert (await _asked(world, "get", begun.id)).error == INTERRUPTED
-    await _begun(world)
+        await _as_tenant(world, "cancel", begun.id)
+    assert await _as_worker(world, "take", begun.id) is None
+    assert (await _as_tenant(world, "get", begun.id)).error == INTERRUPTED
+    await _started(world)
 
 
-async def test_one_whose_process_died_is_taken_once(world: Any) -> None:
-    """By one of those who try, and whoever had it before has no say."""
-    begun = await _begun(world)
+async def test_an_import_whose_process_died_is_taken_once(world: Any) -> None:
+    """One of several processes takes it; writes of the previous process are rejected."""
+    begun = await _started(world)
     async with world.store.admin() as admin:
         assert await admin.published.next_import() is None
-    await _said(world, "progress", begun, ImportStatus.CHECKING, 5, 10)
-    await _silent(world)
-    assert (await _asked(world, "get", begun.id)).status is ImportStatus.QUEUED
+    await _as_worker(world, "progress", begun, ImportStatus.CHECKING, 5, 10)
+    await _expire_leases(world)
+    assert (await _as_tenant(world, "get", begun.id)).status is ImportStatus.QUEUED
     async with world.store.admin() as admin:
         waiting = await admin.published.next_import()
     assert (waiting.tenant_id, waiting.import_id) == (world.acme.id, begun.id)
-    [taken] = [each for each in await asyncio.gather(*(_said(world, "take", begun.id) for _ in range(3))) if each]
+    [taken] = [each for each in await asyncio.gather(*(_as_worker(world, "take", begun.id) for _ in range(3))) if each]
     assert (taken.actor, taken.wanted.source) == ("system", SOURCE)
-    assert not await _said(world, "progress", begun, ImportStatus.FETCHING, 6, 10)
-    await _said(world, "fail", begun, FAILURE)
+    assert not await _as_worker(world, "progress", begun, ImportStatus.FETCHING, 6, 10)
+    await _as_worker(world, "fail", begun, FAILURE)
     with pytest.raises(Conflict) as lost:
         await _publish(world, begun)
     assert lost.value.code == "import_lost"
-    assert await _said(world, "progress", taken.wanted, ImportStatus.FETCHING, 7, 10)
+    assert await _as_worker(world, "progress", taken.wanted, ImportStatus.FETCHING, 7, 10)
     assert (await _publish(world, taken.wanted)).version == 1
-    await _said(world, "finish", taken.wanted, 1)
-    assert (await _asked(world, "get", begun.id)).version == 1
+    await _as_worker(world, "finish", taken.wanted, 1)
+    assert (await _as_tenant(world, "get", begun.id)).version == 1
 
 
-async def test_one_that_nobody_works_on_can_be_cancelled(world: Any) -> None:
-    begun = await _begun(world)
-    await _said(world, "progress", begun, ImportStatus.CHECKING, 5, 10)
-    await _silent(world)
-    assert (await _asked(world, "cancel", begun.id)).status is ImportStatus.CANCELLED
-    assert await _said(world, "take", begun.id) is None
+async def test_an_import_without_a_process_can_be_cancelled(world: Any) -> None:
+    begun = await _started(world)
+    await _as_worker(world, "progress", begun, ImportStatus.CHECKING, 5, 10)
+    await _expire_leases(world)
+    assert (await _as_tenant(world, "cancel", begun.id)).status is ImportStatus.CANCELLED
+    assert await _as_worker(world, "take", begun.id) is None
 
 
-async def test_one_that_no_server_survives_is_given_up(world: Any) -> None:
-    begun = await _begun(world)
+async def test_an_import_that_kills_every_server_is_given_up(world: Any) -> None:
+    begun = await _started(world)
     for _ in range(MAX_ATTEMPTS):
-        await _silent(world)
-        assert await _said(world, "take", begun.id) is not None
-    await _silent(world)
-    assert await _said(world, "take", begun.id) is None
-    found = await _asked(world, "get", begun.id)
+        await _expire_leases(world)
+        assert await _as_worker(world, "take", begun.id) is not None
+    await _expire_leases(world)
+    assert await _as_worker(world, "take", begun.id) is None
+    found = await _as_tenant(world, "get", begun.id)
     assert (found.status, found.error.code) == (ImportStatus.FAILED, "import_interrupted")
 
 
-async def test_one_that_has_its_version_is_not_done_again(world: Any) -> None:
-    """Its process died before it could say so, with an engine or without."""
-    for probe, status in ((no_probe, VersionStatus.READY), (_away, VersionStatus.VERIFYING)):
-        begun = await _begun(world)
+async def test_an_import_that_has_its_version_is_not_repeated(world: Any) -> None:
+    """Its process died before it could record the result, with an engine or without."""
+    for probe, status in ((no_probe, VersionStatus.READY), (_unavailable, VersionStatus.VERIFYING)):
+        begun = await _started(world)
         version = await _publish(world, begun, probe)
         assert version.status is status
-        await _said(world, "fail", begun, FAILURE)  # it has not failed
+        await _as_worker(world, "fail", begun, FAILURE)  # it has not failed
         with pytest.raises(Conflict):
             await _publish(world, begun)
-        await _silent(world)
-        assert (await _asked(world, "get", begun.id)).version is None
-        assert await _said(world, "take", begun.id) is None
-        done = await _asked(world, "get", begun.id)
+        await _expire_leases(world)
+        assert (await _as_tenant(world, "get", begun.id)).version is None
+        assert await _as_worker(world, "take", begun.id) is None
+        done = await _as_tenant(world, "get", begun.id)
         assert (done.status, done.version) == (ImportStatus.READY, version.version)
 
 
-async def test_one_that_was_refused_says_why_whoever_hears_of_it(world: Any) -> None:
-    begun = await _begun(world)
+async def test_a_rejected_import_has_its_reason_in_every_process(world: Any) -> None:
+    begun = await _started(world)
     with pytest.raises(AdapterInvalid):
-        await _publish(world, begun, _refusing)
-    await _silent(world)
-    assert await _said(world, "take", begun.id) is None
-    failed = await _asked(world, "get", begun.id)
+        await _publish(world, begun, _rejecting)
+    await _expire_leases(world)
+    assert await _as_worker(world, "take", begun.id) is None
+    failed = await _as_tenant(world, "get", begun.id)
     assert (failed.status, failed.error.message) == (ImportStatus.FAILED, "It was rejected: it gives NaN.")
 
 
-async def test_what_a_stopped_import_was_trying_is_tried_by_others(world: Any) -> None:
-    begun, probe = await _begun(world), HeldProbe()
+async def test_a_stopped_imports_verification_is_continued_by_others(world: Any) -> None:
+    begun, probe = await _started(world), HeldProbe()
     publishing = asyncio.create_task(_publish(world, begun, probe))
     await probe.asked.wait()
     async with world.store.admin() as admin:
@@ -194,19 +194,19 @@ async def test_what_a_stopped_import_was_trying_is_tried_by_others(world: Any) -
     assert done.status is VersionStatus.READY
 
 
-async def test_what_is_long_over_is_forgotten(world: Any) -> None:
-    """At the tenant's next one, and its own only."""
-    old, others = await _begun(world), await _begun(world, world.other)
+async def test_old_imports_are_deleted(world: Any) -> None:
+    """On the tenant's next import, and only its own."""
+    old, others = await _started(world), await _started(world, world.other)
     async with world.store._database.operator(write=True) as session:
         await session.execute(update(AdapterImportRow).values(created_at=old.created_at - imports.RETENTION))
-    new = await _begun(world)
-    assert [found.id for found in await _asked(world, "list")] == [new.id]
-    assert (await _asked(world, "get", others.id, tenant=world.other)).id == others.id
+    new = await _started(world)
+    assert [found.id for found in await _as_tenant(world, "list")] == [new.id]
+    assert (await _as_tenant(world, "get", others.id, tenant=world.other)).id == others.id
 
 
-async def test_they_are_listed_newest_first(world: Any) -> None:
-    begun = [(await _begun(world)).id for _ in range(3)]
-    first = await _asked(world, "list")
+async def test_imports_are_listed_newest_first(world: Any) -> None:
+    begun = [(await _started(world)).id for _ in range(3)]
+    first = await _as_tenant(world, "list")
     assert [found.id for found in first] == begun[::-1]
     async with world.store.tenant(world.acme.id) as scope:
         page = await scope.imports.list(limit=2)
@@ -214,19 +214,19 @@ async def test_they_are_listed_newest_first(world: Any) -> None:
     assert (page.has_more, [found.id for found in rest]) == (True, begun[:1])
 
 
-async def test_another_tenants_is_not_there(world: Any) -> None:
-    begun = await _begun(world)
+async def test_another_tenants_import_is_not_found(world: Any) -> None:
+    begun = await _started(world)
     for method in ("get", "cancel"):
         with pytest.raises(NotFound):
-            await _asked(world, method, begun.id, tenant=world.other)
-    assert not await _said(world, "progress", begun, ImportStatus.FETCHING, 1, 2, tenant=world.other)
-    await _said(world, "finish", begun, 1, tenant=world.other)
-    await _said(world, "fail", begun, FAILURE, tenant=world.other)
-    assert len(await _asked(world, "list", tenant=world.other)) == 0
-    assert (await _asked(world, "get", begun.id)).status is ImportStatus.QUEUED
+            await _as_tenant(world, method, begun.id, tenant=world.other)
+    assert not await _as_worker(world, "progress", begun, ImportStatus.FETCHING, 1, 2, tenant=world.other)
+    await _as_worker(world, "finish", begun, 1, tenant=world.other)
+    await _as_worker(world, "fail", begun, FAILURE, tenant=world.other)
+    assert len(await _as_tenant(world, "list", tenant=world.other)) == 0
+    assert (await _as_tenant(world, "get", begun.id)).status is ImportStatus.QUEUED
 
 
 @pytest.mark.parametrize(("name", "alias"), [("a b", None), ("", None), ("ft:x", None), ("poet", "7"), ("poet", "a b")])
-async def test_names_that_no_adapter_has(world: Any, name: str, alias: str | None) -> None:
+async def test_invalid_adapter_names_are_rejected(world: Any, name: str, alias: str | None) -> None:
     with pytest.raises(Invalid):
-        await _asked(world, "create", SOURCE, name, alias)
+        await _as_tenant(world, "create", SOURCE, name, alias)

@@ -6,7 +6,7 @@ from loragate.peft_format.plan.layout import BaseParameter, ModuleKind
 from loragate.v1 import engine_pb2
 
 
-async def test_the_last_manifest_is_kept(store: Any, manifest: engine_pb2.Manifest) -> None:
+async def test_the_latest_manifest_is_kept(store: Any, manifest: engine_pb2.Manifest) -> None:
     assert await store.manifest() is None
     await store.publish_manifest(manifest)
     assert await store.manifest() == manifest
@@ -16,7 +16,7 @@ async def test_the_last_manifest_is_kept(store: Any, manifest: engine_pb2.Manife
     assert await store.manifest() == manifest
 
 
-def test_the_layout_says_what_the_manifest_says(manifest: engine_pb2.Manifest) -> None:
+def test_the_layout_matches_the_manifest(manifest: engine_pb2.Manifest) -> None:
     manifest.tied_embeddings = True
     manifest.modules.add(name="wte", kind=engine_pb2.MODULE_KIND_EMBEDDING, in_features=9, out_features=8)
     manifest.modules.add(name="c_attn", kind=engine_pb2.MODULE_KIND_CONV1D, in_features=8, out_features=24)
@@ -33,7 +33,7 @@ def test_the_layout_says_what_the_manifest_says(manifest: engine_pb2.Manifest) -
     assert layout.modules["c_attn"].kind is ModuleKind.CONV1D
 
 
-def test_the_layout_says_what_is_served_beyond_linears(manifest: engine_pb2.Manifest) -> None:
+def test_the_layout_has_what_is_served_besides_linears(manifest: engine_pb2.Manifest) -> None:
     manifest.adapter_kinds.extend(["dora", "from the future"])
     manifest.modules.add(name="norm", kind=engine_pb2.MODULE_KIND_NORM, in_features=8, out_features=8, bias=True)
     manifest.parameters.add(module="mlp.experts", name="down_proj", shape=[3, 8, 4], transposed=True, servable=True)
@@ -49,7 +49,7 @@ def test_the_layout_says_what_is_served_beyond_linears(manifest: engine_pb2.Mani
     assert layout.embedding is None, "what is named but not there is not guessed"
 
 
-def test_a_manifest_of_an_older_engine_is_a_layout_too(manifest: engine_pb2.Manifest) -> None:
+def test_a_manifest_of_an_older_engine_has_a_layout(manifest: engine_pb2.Manifest) -> None:
     manifest.modules.add(name="wte", kind=engine_pb2.MODULE_KIND_EMBEDDING, in_features=9, out_features=8)
     manifest.modules.add(name="lm_head", kind=engine_pb2.MODULE_KIND_LINEAR, in_features=8, out_features=9)
     layout = layout_of(manifest)

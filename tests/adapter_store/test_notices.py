@@ -12,8 +12,8 @@ from loragate.adapter_store.notices.redis import RedisNotices, redis_notices
 from loragate.adapter_store.store import Store
 
 
-class Ear:
-    """Remembers what it was told."""
+class Listener:
+    """Records the notices it receives."""
 
     def __init__(self, notices: Notices) -> None:
         self._heard: asyncio.Queue[str | None] = asyncio.Queue()
@@ -30,14 +30,14 @@ class Ear:
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[RedisNotices]:
     async with redis_notices(url) as notices:
-        ear = Ear(notices)
-        assert await ear.next() is None  # subscribed; what came before was missed
+        ear = Listener(notices)
+        assert await ear.next() is None  # subscribed; earlier notices were missed
         yield notices
 
 
 @pytest.fixture(params=["local", "redis"])
 async def two(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Notices, Notices]]:
-    """What two processes hold, or one process twice."""
+    """The notices of two processes, or of one process twice."""
     if request.param == "local":
         only = LocalNotices()
         yield only, only
@@ -47,9 +47,9 @@ async def two(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Notices, No
         yield here, elsewhere
 
 
-async def test_all_hear_what_one_announces(two: tuple[Notices, Notices]) -> None:
+async def test_all_processes_receive_what_one_announces(two: tuple[Notices, Notices]) -> None:
     here, elsewhere = two
-    ears = [Ear(here), Ear(elsewhere)]
+    ears = [Listener(here), Listener(elsewhere)]
     for tenant_id in ("tn_a", "tn_b"):
         await here.announce(tenant_id)
         for ear in ears:
@@ -60,7 +60,7 @@ async def test_all_hear_what_one_announces(two: tuple[Notices, Notices]) -> None
 async def test_the_store_announces_what_was_committed(two: tuple[Notices, Notices], database_url: str) -> None:
     here, elsewhere = two
     store = await Store.open(database_url, "memory://", b"k" * 32, here)
-    ear = Ear(elsewhere)
+    ear = Listener(elsewhere)
     async with store.admin(write=True) as admin:
         tenant = await admin.tenants.create("acme")
         assert ear.nothing_more()
@@ -68,24 +68,24 @@ async def test_the_store_announces_what_was_committed(two: tuple[Notices, Notice
     await store.close()
 
 
-async def test_whoever_was_cut_off_is_told(redis_server: RedisServer) -> None:
+async def test_a_reconnected_process_is_notified(redis_server: RedisServer) -> None:
     async with connected(redis_server.url) as here, connected(redis_server.url) as elsewhere:
         redis_server.stop()
-        own, ear = Ear(here), Ear(elsewhere)
+        own, ear = Listener(here), Listener(elsewhere)
         await here.announce("tn_a")
         assert await own.next() == "tn_a", "a process hears itself without Redis"
         redis_server.start()
         assert await ear.next() is None, "and it may have missed something"
 
 
-async def test_it_ends_whenever_it_is_told_to(redis_server: RedisServer) -> None:
+async def test_it_ends_whenever_it_is_cancelled(redis_server: RedisServer) -> None:
     """Also while it sends, connects or reads."""
 
-    async def heard_for(turns: int) -> None:
+    async def listening_for(turns: int) -> None:
         async with redis_notices(redis_server.url):
             for _ in range(turns):
                 await asyncio.sleep(0)
 
     for turns in range(100):
-        _, running = await asyncio.wait([asyncio.create_task(heard_for(turns))], timeout=30)
+        _, running = await asyncio.wait([asyncio.create_task(listening_for(turns))], timeout=30)
         assert not running, f"closed after {turns} turns of the loop"

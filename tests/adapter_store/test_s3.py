@@ -1,4 +1,4 @@
-"""What only S3 has: its faults, its credentials, objects of several parts. The rest is under the tests of all blobs."""
+"""S3 only: its errors, its credentials, objects of several parts. All other tests of blobs run on S3 as well."""
 
 import io
 import os
@@ -18,8 +18,8 @@ TENANT, DIGEST = "tn_acme", "sha256:" + "a" * 64
 
 
 @contextmanager
-def instances_of_their_own() -> Iterator[None]:
-    """fsspec keeps file systems, and these have seen the environment."""
+def fresh_file_systems() -> Iterator[None]:
+    """Clears fsspec's cached file systems, which have read the environment."""
     kinds = (S3FileSystem, s3_module._Bounded)
     for kind in kinds:
         kind.clear_instance_cache()
@@ -35,7 +35,7 @@ def blobs(blob_url_in_s3: str) -> Blobs:
     return Blobs(blob_url_in_s3)
 
 
-async def test_many_parts_come_back_as_one_file(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_parts_are_read_back_as_one_file(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_module, "_PART_BYTES", 5 << 20)
     content = os.urandom(12 << 20)
     await blobs.of(TENANT).put(DIGEST, b"{}", io.BytesIO(content))
@@ -45,7 +45,7 @@ async def test_many_parts_come_back_as_one_file(blobs: Blobs, monkeypatch: pytes
     assert max(map(len, chunks)) <= 1 << 20
 
 
-async def test_a_write_that_fails_leaves_neither_object_nor_parts(
+async def test_a_failed_write_leaves_neither_object_nor_parts(
     blobs: Blobs, blob_url_in_s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Breaking(io.BytesIO):
@@ -75,7 +75,7 @@ async def test_a_write_that_fails_leaves_neither_object_nor_parts(
         ("QuotaExceeded", 403, StorageFull),
     ],
 )
-async def test_what_s3_refuses_is_told_in_our_words(
+async def test_s3_errors_are_mapped_to_ours(
     blobs: Blobs, code: str, status: int, told: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from botocore.exceptions import ClientError
@@ -93,8 +93,8 @@ async def test_what_s3_refuses_is_told_in_our_words(
         await blobs.of(TENANT).put(DIGEST, b"{}", io.BytesIO(b"x"))
 
 
-async def test_one_that_is_down_is_not_one_that_has_nothing() -> None:
-    with instances_of_their_own(), another_s3_server() as server:
+async def test_an_unreachable_s3_is_not_an_empty_one() -> None:
+    with fresh_file_systems(), another_s3_server() as server:
         blobs = Blobs(server.new_url())
         await blobs.of(TENANT).put(DIGEST, b"{}", io.BytesIO(b"x"))
         server.close()
@@ -105,9 +105,9 @@ async def test_one_that_is_down_is_not_one_that_has_nothing() -> None:
             await blobs.of(TENANT).open(DIGEST)
 
 
-async def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_s3_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_module, "_CALL_SECONDS", 0.5)
-    with instances_of_their_own(), another_s3_server() as server:
+    with fresh_file_systems(), another_s3_server() as server:
         blobs = Blobs(server.new_url())
         server.pause()
         try:
@@ -117,23 +117,23 @@ async def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
             server.go_on()
 
 
-async def test_wrong_credentials_are_no_empty_bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_credentials_are_not_an_empty_bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in s3.environment:
         if "KEY" in name:
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", "/nonexistent")
-    with instances_of_their_own(), pytest.raises(Unavailable):
+    with fresh_file_systems(), pytest.raises(Unavailable):
         await Blobs(s3.new_url()).of(TENANT).has(DIGEST)
 
 
 @pytest.mark.parametrize("url", ["gopher://x/y", "s4://bucket"])
-def test_urls_that_nobody_knows(url: str) -> None:
+def test_unknown_url_schemes(url: str) -> None:
     with pytest.raises(CannotOpen):
         Blobs(url)
 
 
-def test_s3_without_its_packages_says_what_is_missing(missing: Callable[[str], None]) -> None:
+def test_s3_without_its_packages_names_what_is_missing(missing: Callable[[str], None]) -> None:
     missing("s3fs")
     with pytest.raises(CannotOpen, match=r"loragate\[s3\]"):
         Blobs("s3://bucket/prefix")
@@ -141,7 +141,7 @@ def test_s3_without_its_packages_says_what_is_missing(missing: Callable[[str], N
 
 @pytest.fixture
 def missing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """As if a package were not installed."""
+    """Makes a package look as if it were not installed."""
     import sys
 
     def hide(name: str) -> None:

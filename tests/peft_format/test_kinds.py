@@ -286,13 +286,13 @@ def test_any_config_is_planned_or_rejected(make_adapter: Any, name: str) -> None
     names = sorted(load(upload.tensors))
 
     @cache
-    def skip_for_missing(tensor: str | None) -> Any:
+    def without_tensor(tensor: str | None) -> Any:
         return upload if tensor is None else changed(upload, **{tensor: None})
 
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=3), st.none() | st.sampled_from(names))
-    def planned_or_refused(edits: dict[str, object], tensor: str | None) -> None:
-        edited = skip_for_missing(tensor).edited(**edits)
+    def planned_or_rejected(edits: dict[str, object], tensor: str | None) -> None:
+        edited = without_tensor(tensor).edited(**edits)
         try:
             plan = read(edited)
         except AdapterRejected:
@@ -302,7 +302,7 @@ def test_any_config_is_planned_or_rejected(make_adapter: Any, name: str) -> None
         assert all(any(part in each for part in ("original_module", "modules_to_save")) for each in left)
         assert plan.kinds <= edited.layout.serves
 
-    planned_or_refused()
+    planned_or_rejected()
     assert json.loads(upload.config)["peft_type"] == "LORA"
 
 

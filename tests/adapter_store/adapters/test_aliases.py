@@ -15,7 +15,7 @@ async def two_versions(world: Any) -> Any:
     return world
 
 
-async def test_an_alias_is_replaced_whole(two_versions: Any) -> None:
+async def test_an_alias_is_replaced_as_a_whole(two_versions: Any) -> None:
     async with two_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "live", [AliasTarget(2, 10), AliasTarget(1, 90)])
         assert (await adapters.aliases("support"))["live"] == (AliasTarget(1, 90), AliasTarget(2, 10))
@@ -87,7 +87,7 @@ def test_sticky_points_are_even_and_differ_between_adapters() -> None:
     assert both == pytest.approx(40, abs=35)
 
 
-def test_targets_take_exactly_their_share() -> None:
+def test_targets_get_exactly_their_share() -> None:
     weights = [1, 5, 4]
     counts = [0, 0, 0]
     for step in range(1000):
@@ -108,7 +108,7 @@ def test_targets_take_exactly_their_share() -> None:
         ("x" * 10_000, {}),
     ],
 )
-async def test_whatever_is_missing_is_the_same_404(two_versions: Any, name: str, wanted: dict[str, Any]) -> None:
+async def test_anything_missing_is_the_same_404(two_versions: Any, name: str, wanted: dict[str, Any]) -> None:
     async with two_versions.adapters() as adapters:
         with pytest.raises(NotFound) as refused:
             (await adapters.route(name, **wanted)).pick()
@@ -140,7 +140,7 @@ async def test_without_a_base_nothing_is_served(two_versions: Any) -> None:
             (await adapters.route("support")).pick()
 
 
-async def test_a_deleted_alias_means_nothing_and_leaves_its_versions(two_versions: Any) -> None:
+async def test_a_deleted_alias_resolves_to_nothing_and_leaves_its_versions(two_versions: Any) -> None:
     async with two_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "live", [AliasTarget(1)])
         await adapters.set_alias("support", "live", [AliasTarget(1), AliasTarget(2)])
@@ -161,7 +161,7 @@ async def test_a_deleted_alias_means_nothing_and_leaves_its_versions(two_version
     assert (deleted.target, deleted.before, deleted.after) == ("alias:support@live", {"targets": targets}, None)
 
 
-async def test_the_default_alias_stays(two_versions: Any) -> None:
+async def test_the_default_alias_cannot_be_deleted(two_versions: Any) -> None:
     async with two_versions.adapters(write=True) as adapters:
         with pytest.raises(Conflict) as refused:
             await adapters.delete_alias("support", "default")

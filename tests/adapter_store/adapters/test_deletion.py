@@ -13,7 +13,7 @@ async def three_versions(world: Any) -> Any:
     return world
 
 
-async def test_a_version_that_an_alias_needs_stays(three_versions: Any) -> None:
+async def test_a_version_that_an_alias_targets_cannot_be_deleted(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "canary", [AliasTarget(2), AliasTarget(3)])
         with pytest.raises(Conflict, match="`canary`") as refused:
@@ -30,7 +30,7 @@ async def test_a_version_that_an_alias_needs_stays(three_versions: Any) -> None:
             await adapters.set_alias("support", "canary", [AliasTarget(2)])
 
 
-async def test_a_deleted_adapter_is_gone_at_once_but_its_bytes_are_not(three_versions: Any) -> None:
+async def test_a_deleted_adapter_disappears_at_once_but_its_bytes_do_not(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         resolved = (await adapters.route("support")).pick()
         await adapters.delete("support")
@@ -55,7 +55,7 @@ async def test_a_name_can_be_used_again_by_another_adapter(three_versions: Any) 
         assert [version.version for version in await adapters.versions("support")] == [1]
 
 
-async def test_a_deleted_tenant_takes_its_things_along(three_versions: Any) -> None:
+async def test_a_deleted_tenant_takes_its_resources_along(three_versions: Any) -> None:
     store, acme = three_versions.store, three_versions.acme
     async with store.admin(write=True) as admin:
         key = await admin.keys.create(acme.id)

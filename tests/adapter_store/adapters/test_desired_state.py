@@ -1,4 +1,4 @@
-"""What engines should hold, as SQL says."""
+"""The adapters that engines should hold, according to SQL."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ async def _placed(world: Any) -> tuple[PlacedVersion, ...]:
     return kept
 
 
-async def test_what_aliases_point_at_is_kept_the_oldest_adapter_first(world: Any) -> None:
+async def test_alias_targets_are_kept_starting_with_the_oldest_adapter(world: Any) -> None:
     first = await world.publish("poet", seed=1)
     second = await world.publish("poet", seed=2, alias="canary")
     foreign = await world.publish("poet", seed=1, tenant=world.other)
     await world.publish("clerk", seed=3)
     await _place(world, foreign.adapter_id, Placement.PREFETCHED)
-    kept = await _place(world, first.adapter_id, Placement.PINNED)
-    assert kept.placement == "pinned"
+    blob_files = await _place(world, first.adapter_id, Placement.PINNED)
+    assert blob_files.placement == "pinned"
     assert [(each.tenant_id, each.digest, each.placement) for each in await _placed(world)] == [
         (world.acme.id, first.digest, Placement.PINNED),
         (world.acme.id, second.digest, Placement.PINNED),
@@ -42,7 +42,7 @@ async def test_what_aliases_point_at_is_kept_the_oldest_adapter_first(world: Any
     assert await _placed(world) == ()
 
 
-async def test_there_is_room_for_so_many(world: Any) -> None:
+async def test_pins_and_prefetches_are_limited(world: Any) -> None:
     first, second = await world.publish("a", seed=1), await world.publish("b", seed=2)
     await _place(world, first.adapter_id, Placement.PINNED, on_device=1)
     with pytest.raises(Conflict) as refused:
@@ -59,12 +59,12 @@ async def test_there_is_room_for_so_many(world: Any) -> None:
 
 
 @pytest.mark.parametrize("adapter_id", ["ad_nothing", "", "a\0b"])
-async def test_what_is_not_there_cannot_be_kept(world: Any, adapter_id: str) -> None:
+async def test_what_does_not_exist_cannot_be_placed(world: Any, adapter_id: str) -> None:
     with pytest.raises(NotFound):
         await _place(world, adapter_id, Placement.PREFETCHED)
 
 
-async def test_contents_live_as_long_as_one_version_of_them(world: Any) -> None:
+async def test_contents_are_alive_as_long_as_one_version_of_them(world: Any) -> None:
     first = await world.publish("poet", seed=1)
     await world.publish("twin", seed=1)
     second = await world.publish("poet", seed=2)
@@ -72,15 +72,15 @@ async def test_contents_live_as_long_as_one_version_of_them(world: Any) -> None:
     asked = {mine, newer, (world.other.id, first.digest), (world.acme.id, "sha256:nothing")}
     asked |= {(world.acme.id, f"sha256:{number}") for number in range(1200)}
 
-    async def living() -> set[tuple[str, str]]:
+    async def alive() -> set[tuple[str, str]]:
         async with world.store.admin() as admin:
             found: set[tuple[str, str]] = await admin.desired.living(asked)
         return found
 
-    assert await living() == {mine, newer}
+    assert await alive() == {mine, newer}
     async with world.adapters(write=True) as adapters:
         await adapters.delete_version("poet", 1)
-    assert await living() == {mine, newer}, "its twin's"
+    assert await alive() == {mine, newer}, "its twin's"
     async with world.adapters(write=True) as adapters:
         await adapters.delete("twin")
-    assert await living() == {newer}
+    assert await alive() == {newer}

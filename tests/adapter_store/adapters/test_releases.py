@@ -1,4 +1,4 @@
-"""Promotion, rollback, restoration, and what is out of service."""
+"""Promotion, rollback, restoration, and disabled adapters."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -39,8 +39,8 @@ async def test_promote_and_rollback_are_one_call_each_and_audited(three_versions
     assert (await _actions(three_versions))[-4:] == ["alias.set", "alias.promote", "alias.rollback", "alias.rollback"]
 
 
-async def test_a_move_is_seen_whole_or_not_at_all(three_versions: Any) -> None:
-    """Nor is anything left of one that failed later on, in the audit log either."""
+async def test_a_move_is_visible_as_a_whole_or_not_at_all(three_versions: Any) -> None:
+    """If a later statement fails, nothing remains of the move, not even in the audit log."""
     split = (AliasTarget(1, 90), AliasTarget(2, 10))
 
     async def seen() -> tuple[Any, Any]:
@@ -64,12 +64,12 @@ async def test_a_move_is_seen_whole_or_not_at_all(three_versions: Any) -> None:
     assert (await _actions(three_versions))[-2:] == ["alias.set", "alias.promote"]
 
 
-async def test_what_an_upload_did_to_an_alias_is_rolled_back(three_versions: Any) -> None:
+async def test_an_uploads_change_to_an_alias_is_rolled_back(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         assert await adapters.rollback("support", "default") == (AliasTarget(2),)
 
 
-async def test_moving_an_alias_to_where_it_is_forgets_nothing(three_versions: Any) -> None:
+async def test_moving_an_alias_to_its_own_target_loses_no_history(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.promote("support", "default", version=1)
         await adapters.promote("support", "default", version=1)
@@ -88,7 +88,7 @@ async def test_a_canary_is_promoted_by_its_alias(three_versions: Any) -> None:
             await adapters.promote("support", "default", from_alias="nobody")
 
 
-async def test_there_must_be_something_to_go_back_to(three_versions: Any) -> None:
+async def test_a_rollback_needs_an_earlier_target(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "canary", [AliasTarget(2)])
         with pytest.raises(Conflict) as first:
@@ -98,7 +98,7 @@ async def test_there_must_be_something_to_go_back_to(three_versions: Any) -> Non
     assert first.value.code == "nothing_to_roll_back"
 
 
-async def test_a_rollback_to_what_cannot_be_served_changes_nothing(three_versions: Any) -> None:
+async def test_a_rollback_to_an_unservable_version_changes_nothing(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.delete_version("support", 2)
         with pytest.raises(Conflict, match="Version 2 does not exist"):
@@ -110,7 +110,7 @@ async def test_a_rollback_to_what_cannot_be_served_changes_nothing(three_version
         assert (await adapters.aliases("support"))["default"] == (AliasTarget(3),)
 
 
-async def test_a_disabled_version_leaves_its_share_to_the_others(three_versions: Any) -> None:
+async def test_a_disabled_versions_share_goes_to_the_others(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "live", [AliasTarget(v, w) for v, w in ((1, 2), (2, 1), (3, 1))])
         before = [(await adapters.route("support", alias="live")).pick(draw=step / 80).version for step in range(80)]
@@ -125,11 +125,12 @@ async def test_a_disabled_version_leaves_its_share_to_the_others(three_versions:
     assert disabled.status is VersionStatus.DISABLED
     assert [before.count(version) for version in (1, 2, 3)] == [40, 20, 20]
     assert [after.count(version) for version in (1, 2, 3)] == [0, 40, 40]
-    assert all(was == now for was, now in zip(before, after, strict=True) if was != 1)  # nobody else changes targets
+    # the other targets do not change
+    assert all(was == now for was, now in zip(before, after, strict=True) if was != 1)
     assert (await _actions(three_versions))[-2:] == ["adapter_version.disable", "adapter_version.enable"]
 
 
-async def test_a_disabled_adapter_refuses_whatever_it_is_asked_by(three_versions: Any) -> None:
+async def test_a_disabled_adapter_rejects_every_way_to_request_it(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         assert (await adapters.update("support", enabled=False)).status is AdapterStatus.DISABLED
         for wanted in ({}, {"version": 1}):
@@ -140,7 +141,7 @@ async def test_a_disabled_adapter_refuses_whatever_it_is_asked_by(three_versions
     assert (await _actions(three_versions))[-2:] == ["adapter.update", "adapter.update"]
 
 
-async def test_a_deleted_adapter_comes_back_as_it_was(three_versions: Any) -> None:
+async def test_a_deleted_adapter_is_restored_as_it_was(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.delete_version("support", 1)
         await adapters.set_alias("support", "canary", [AliasTarget(2), AliasTarget(3)])
@@ -153,7 +154,7 @@ async def test_a_deleted_adapter_comes_back_as_it_was(three_versions: Any) -> No
     async with three_versions.adapters(write=True) as adapters:
         back = await adapters.restore("support")
         assert (back.id, back.aliases, back.status) == (was.id, was.aliases, AdapterStatus.READY)
-        assert [version.version for version in await adapters.versions("support")] == [3, 2]  # 1 went before
+        assert [version.version for version in await adapters.versions("support")] == [3, 2]  # 1 was deleted before
         assert len(await adapters.list(DELETED)) == 0
         digest = (await adapters.route("support")).pick().digest
     assert await three_versions.store.open_adapter(three_versions.acme.id, digest)
@@ -172,7 +173,7 @@ async def test_a_name_that_was_taken_meanwhile_is_not_taken_back(three_versions:
         assert (await adapters.restore("support")).latest_version == 1  # the one that had the name last
 
 
-async def test_a_deleted_version_comes_back(three_versions: Any) -> None:
+async def test_a_deleted_version_is_restored(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.delete_version("support", 1)
         (gone,) = await adapters.versions("support", status=VersionStatus.DELETED)
@@ -184,7 +185,9 @@ async def test_a_deleted_version_comes_back(three_versions: Any) -> None:
     assert (await _actions(three_versions))[-1] == "adapter_version.restore"
 
 
-async def test_after_the_grace_nothing_comes_back(three_versions: Any, database_url: str, blob_url: str) -> None:
+async def test_nothing_is_restored_after_the_grace_period(
+    three_versions: Any, database_url: str, blob_url: str
+) -> None:
     hasty = await Store.open(database_url, blob_url, SECRET_KEY, retention=timedelta(0))
     try:
         async with hasty.tenant(three_versions.acme.id, write=True) as scope:
@@ -200,7 +203,7 @@ async def test_after_the_grace_nothing_comes_back(three_versions: Any, database_
         await hasty.close()
 
 
-async def test_what_comes_back_counts_again(three_versions: Any) -> None:
+async def test_restored_versions_count_against_the_quota(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.delete("support")
     await three_versions.publish("other")

@@ -1,4 +1,4 @@
-"""What lists tell of versions and aliases is what the tables of versions and aliases say, whatever happens."""
+"""The summary of versions and aliases that lists show equals their tables, after any sequence of operations."""
 
 from collections import defaultdict
 from contextlib import suppress
@@ -37,13 +37,13 @@ acts = st.one_of(
 """Of one adapter's life. Whatever cannot be at that moment is refused."""
 
 
-async def _refusing(tenant_id: str, staged: Any) -> None:
+async def _rejecting(tenant_id: str, staged: Any) -> None:
     raise AdapterInvalid("it gives NaN")
 
 
 async def _act(world: Any, tenant: Any, act: str, *said: Any) -> None:
     if act in ("publish", "refuse"):
-        probe = {"probe": _refusing} if act == "refuse" else {}
+        probe = {"probe": _rejecting} if act == "refuse" else {}
         await world.publish("support", tenant=tenant, seed=said[0], alias=said[1], **probe)
         return
     async with world.store.tenant(tenant.id, write=True) as scope:
@@ -58,14 +58,14 @@ async def _act(world: Any, tenant: Any, act: str, *said: Any) -> None:
                 await getattr(scope.adapters, act)("support", *said)
 
 
-async def _told(world: Any, tenant: Any) -> list[Adapter]:
+async def _summary(world: Any, tenant: Any) -> list[Adapter]:
     async with world.store.admin() as admin:
         asked = (AdapterFilter(), AdapterFilter(status=AdapterStatus.DELETED))
         return [each for wanted in asked for each in await admin.published.list(wanted, tenant_id=tenant.id)]
 
 
-async def _true(world: Any, tenant: Any) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
-    """By adapter: the latest version, what aliases point at, and the digests of that."""
+async def _from_tables(world: Any, tenant: Any) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
+    """Return by adapter: the latest version, what aliases point at, and the digests of that."""
     latest, routes, routed = dict[str, int](), defaultdict[str, Any](dict), defaultdict[str, Any](dict)
     version, target = AdapterVersionRow, AliasTargetRow
     digests = {}
@@ -83,7 +83,7 @@ async def _true(world: Any, tenant: Any) -> tuple[dict[str, int], dict[str, Any]
 
 
 async def _check(world: Any, tenant: Any, acts: Any) -> int:
-    told, (latest, routes, routed) = await _told(world, tenant), await _true(world, tenant)
+    told, (latest, routes, routed) = await _summary(world, tenant), await _from_tables(world, tenant)
     for adapter in told:
         assert adapter.latest_version == latest.get(adapter.id), acts
         assert adapter.aliases == routes[adapter.id], acts
@@ -98,7 +98,7 @@ async def _check(world: Any, tenant: Any, acts: Any) -> int:
 @example(walk=[("promote", "default", 1), ("delete_version", 2), ("restore_version", 2)])
 @example(walk=[("publish", 0, "default"), ("delete",), ("publish", 0, "live"), ("delete",), ("restore",)])
 @example(walk=[("publish", 0, "default"), ("publish", 1, "live"), ("delete_alias", "live"), ("delete_version", 2)])
-async def test_whatever_happens_to_an_adapter(world: Any, walk: list[Any]) -> None:
+async def test_any_sequence_of_operations_on_an_adapter(world: Any, walk: list[Any]) -> None:
     async with world.store.admin(write=True) as admin:
         tenant = await admin.tenants.create(new_id("tenant"))
     done: list[Any] = []
@@ -112,7 +112,7 @@ async def test_whatever_happens_to_an_adapter(world: Any, walk: list[Any]) -> No
     await _check(world, tenant, done)
 
 
-async def test_adapters_of_before_are_told_of_as_they_were(world: Any, database_url: str) -> None:
+async def test_the_migration_summarizes_existing_adapters(world: Any, database_url: str) -> None:
     for tenant in (world.acme, world.other):
         for seed, alias in ((0, "default"), (1, "default"), (2, "canary")):
             await world.publish("support", tenant=tenant, seed=seed, alias=alias)
@@ -124,18 +124,18 @@ async def test_adapters_of_before_are_told_of_as_they_were(world: Any, database_
     async with world.adapters(write=True) as adapters:
         await adapters.delete("gone")
     with pytest.raises(AdapterInvalid):
-        await world.publish("unborn", probe=_refusing)
-    before = [await _told(world, tenant) for tenant in (world.acme, world.other)]
-    kept = await _kept(world)
+        await world.publish("unborn", probe=_rejecting)
+    before = [await _summary(world, tenant) for tenant in (world.acme, world.other)]
+    blob_files = await _stored(world)
     await downgrade(database_url, "0016")
     await upgrade(database_url)
-    assert [await _told(world, tenant) for tenant in (world.acme, world.other)] == before
-    assert await _kept(world) == kept
+    assert [await _summary(world, tenant) for tenant in (world.acme, world.other)] == before
+    assert await _stored(world) == blob_files
     assert await _check(world, world.acme, ()) == 2
 
 
-async def _kept(world: Any) -> list[Any]:
-    """As the rows have it."""
+async def _stored(world: Any) -> list[Any]:
+    """Return the columns as the rows have them."""
     async with world.store._database.operator() as session:
         found = await session.execute(text("SELECT id, latest_version, routes FROM adapters ORDER BY id"))
         return [tuple(row) for row in found]

@@ -1,4 +1,4 @@
-"""Tags, descriptions and the search for them, on both databases, for a tenant and for the operator."""
+"""Tags, descriptions and searching for them, on both databases, for a tenant and for the operator."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ FOUND = {
     "/": [],
     "\\": [],
     "'": [],
-    "of all": [],  # there is a line's end between them
+    "of all": [],  # there is a line break between them
     "questions now": [],
     "nothing like it": [],
     "": ["poet", "support-bot-v2", "support-bot"],
@@ -48,7 +48,7 @@ FOUND = {
 
 
 async def _names(world: Any, wanted: AdapterFilter, who: str, **page: Any) -> list[str]:
-    """What a tenant finds of its own, or the operator of all."""
+    """Return what a tenant finds among its own adapters, or the operator among all."""
     if who == "tenant":
         async with world.adapters() as adapters:
             return [adapter.name for adapter in await adapters.list(wanted, **page)]
@@ -95,7 +95,7 @@ async def test_states(library: Any, who: str) -> None:
     assert await _names(library, deleted, who) == ["gone"]
 
 
-async def test_what_is_said_is_replaced_where_it_is_given(library: Any) -> None:
+async def test_given_descriptions_and_tags_are_replaced(library: Any) -> None:
     async with library.adapters(write=True) as adapters:
         changed = await adapters.update("support-bot", tags=["b", "a", "b"])
         assert changed.description.tags == ("a", "b")
@@ -108,7 +108,7 @@ async def test_what_is_said_is_replaced_where_it_is_given(library: Any) -> None:
         assert await _names(library, AdapterFilter(tags=("a", "b")), who) == ["support-bot"]
 
 
-async def test_another_version_changes_what_is_said_only_where_it_says_something(library: Any) -> None:
+async def test_another_version_changes_only_the_given_fields(library: Any) -> None:
     await library.publish("support-bot", seed=1)
     async with library.adapters() as adapters:
         assert (await adapters.get("support-bot")).description.tags == ("Team: Äpfel", "prod")
@@ -117,7 +117,7 @@ async def test_another_version_changes_what_is_said_only_where_it_says_something
         assert (await adapters.get("support-bot")).description.tags == ()
 
 
-async def test_the_audit_log_says_what_was_said(library: Any) -> None:
+async def test_the_audit_log_records_descriptions_and_tags(library: Any) -> None:
     async with library.adapters(write=True) as adapters:
         await adapters.update("poet", tags=["x"])
         await adapters.update("poet", tags=["x"])
@@ -148,10 +148,10 @@ async def test_the_operator_sees_all_tenants_or_one(library: Any) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("tags", [(), ("bot",)])
-async def test_pages_stand_still_while_others_come_and_go(
+async def test_pages_stay_consistent_while_others_are_added_and_removed(
     world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], walk: Walk
 ) -> None:
-    """However many are looked through before the index is."""
+    """However many rows are scanned before the index is used."""
     monkeypatch.setattr("loragate.adapter_store.adapters.search._walk", lambda *_: walk)
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
@@ -166,7 +166,7 @@ async def test_pages_stand_still_while_others_come_and_go(
         after = page.items[-1].id
         await world.publish(f"bot-new-{len(seen)}", tags=["bot"])
         async with world.adapters(write=True) as adapters:
-            await adapters.delete(seen[-1])  # what the cursor stands on
+            await adapters.delete(seen[-1])  # what the cursor points at
         async with world.store.admin() as admin, world.adapters() as own:
             page = await admin.published.list(wanted, after=after, limit=2)
             assert page == await own.list(wanted, after=after, limit=2)
@@ -188,7 +188,7 @@ async def test_pages_stand_still_while_others_come_and_go(
         ({"description": "\ud800"}, "description"),
     ],
 )
-async def test_what_is_said_is_bounded(world: Any, said: Any, param: str) -> None:
+async def test_descriptions_and_tags_are_bounded(world: Any, said: Any, param: str) -> None:
     with pytest.raises(Invalid) as refused:
         await world.publish("poet", **said)
     assert refused.value.param == param
@@ -199,20 +199,20 @@ async def test_what_is_said_is_bounded(world: Any, said: Any, param: str) -> Non
     ("asked", "param"),
     [({"search": "x" * 101}, "search"), ({"search": "a\nb"}, "search"), ({"search": "a\0b"}, "search")],
 )
-async def test_what_is_asked_is_bounded(world: Any, asked: Any, param: str) -> None:
+async def test_queries_are_bounded(world: Any, asked: Any, param: str) -> None:
     with pytest.raises(Invalid) as refused:
         await _names(world, AdapterFilter(**asked), "operator")
     assert refused.value.param == param
 
 
 @pytest.mark.parametrize("tags", [("a,b",), ("",), tuple("abcdefghi")])
-def test_tags_that_are_asked_for_are_bounded(tags: tuple[str, ...]) -> None:
+def test_queried_tags_are_bounded(tags: tuple[str, ...]) -> None:
     with pytest.raises(Invalid) as refused:
         AdapterFilter(tags=tags)
     assert refused.value.param == "tag"
 
 
-async def test_adapters_of_before_are_found_after_the_migration(library: Any, database_url: str) -> None:
+async def test_existing_adapters_are_found_after_the_migration(library: Any, database_url: str) -> None:
     await downgrade(database_url, "0007")
     await upgrade(database_url)
     for who in ("tenant", "operator"):
@@ -222,7 +222,7 @@ async def test_adapters_of_before_are_found_after_the_migration(library: Any, da
 
 
 async def test_sqlites_index_follows_the_rows(library: Any, database_url: str, backend: str) -> None:
-    """Whoever changes them, and in whatever way."""
+    """However the rows are changed."""
     if backend != "sqlite":
         pytest.skip("about SQLite")
     database = Database(database_url)
@@ -235,8 +235,10 @@ async def test_sqlites_index_follows_the_rows(library: Any, database_url: str, b
         await session.execute(delete(AdapterRow).where(AdapterRow.name == "support-bot"))
     async with database.operator() as session:
         found = (await session.execute(text("SELECT text FROM adapter_search ORDER BY rowid"))).scalars().all()
-        kept = (await session.execute(text("SELECT search_text FROM adapters ORDER BY created_at"))).scalars().all()
-    assert found == kept
+        blob_files = (
+            (await session.execute(text("SELECT search_text FROM adapters ORDER BY created_at"))).scalars().all()
+        )
+    assert found == blob_files
     await database.close()
     assert await _names(library, AdapterFilter("by hand"), "operator") == ["poet"]
     assert await _names(library, AdapterFilter("support"), "operator") == ["support-bot-v2"]

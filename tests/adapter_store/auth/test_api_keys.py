@@ -19,7 +19,7 @@ async def _create(world: Any, **options: Any) -> Any:
         return await admin.keys.create(world.acme.id, **options)
 
 
-async def test_a_key_proves_its_tenant(world: Any) -> None:
+async def test_a_key_authenticates_its_tenant(world: Any) -> None:
     made = await _create(world, name="laptop", scopes=["inference"])
     assert re.fullmatch(r"lg-[0-9A-Za-z]+-[0-9A-Za-z]{27,}", made.secret)
     snapshot = await world.store.authenticate(made.secret)
@@ -45,7 +45,7 @@ async def test_the_secret_is_neither_stored_nor_shown(world: Any) -> None:
     assert secret not in repr(row)
 
 
-async def test_almost_a_key_is_no_key(world: Any) -> None:
+async def test_almost_a_key_is_rejected(world: Any) -> None:
     made = await _create(world)
     secret = made.secret
     other = await _create(world)
@@ -70,13 +70,13 @@ async def test_almost_a_key_is_no_key(world: Any) -> None:
     assert await world.store.authenticate(secret) is not None
 
 
-def test_only_a_whole_key_has_a_public_id() -> None:
+def test_only_a_complete_key_has_a_public_id() -> None:
     assert public_id_of("lg-abc-def") == "abc"
     for text in ("lg-abc", "lg-a-b-c", "sk-abc-def", "lg-ä-b", "lg-a-", "lg--a", "lg-a b-c"):
         assert public_id_of(text) is None
 
 
-async def test_a_revoked_key_stops_at_once(world: Any) -> None:
+async def test_a_revoked_key_stops_working_at_once(world: Any) -> None:
     made = await _create(world)
     async with world.store.admin(write=True) as admin:
         revoked = await admin.keys.revoke(made.key.id)
@@ -86,7 +86,7 @@ async def test_a_revoked_key_stops_at_once(world: Any) -> None:
     assert await world.store.authenticate(made.secret) is None
 
 
-async def test_an_expired_key_stops(world: Any) -> None:
+async def test_an_expired_key_stops_working(world: Any) -> None:
     made = await _create(world, expires_at=datetime.now(UTC) + timedelta(hours=1))
     assert await world.store.authenticate(made.secret) is not None
     await _expire(world, made.key.id)
@@ -99,7 +99,7 @@ async def _expire(world: Any, key_id: str) -> None:
         await session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(expires_at=past))
 
 
-async def test_expiry_keeps_its_instant_whatever_its_zone(world: Any) -> None:
+async def test_expiry_is_the_same_instant_in_any_time_zone(world: Any) -> None:
     from datetime import timezone
 
     expires_at = datetime(2100, 1, 1, 12, tzinfo=timezone(timedelta(hours=5)))
@@ -129,7 +129,7 @@ async def test_rotation_with_grace(world: Any) -> None:
     assert await world.store.authenticate(new.secret) is not None
 
 
-async def test_grace_never_makes_a_key_live_longer(world: Any) -> None:
+async def test_a_grace_period_never_extends_a_keys_life(world: Any) -> None:
     soon = datetime.now(UTC) + timedelta(minutes=1)
     old = await _create(world, expires_at=soon)
     async with world.store.admin(write=True) as admin:
@@ -162,7 +162,7 @@ async def test_an_unknown_key_is_not_found(world: Any, key_id: str) -> None:
                 await attempt
 
 
-async def test_the_admin_key_is_made_and_shown_once(store: Any) -> None:
+async def test_the_admin_key_is_created_and_shown_once(store: Any) -> None:
     key = await store.ensure_admin_key(None)
     assert len(key) >= 24
     assert await store.ensure_admin_key(None) is None
@@ -179,14 +179,14 @@ async def test_a_given_admin_key_replaces_the_stored_one(store: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["x" * 23, "", "x" * 24 + "\n", " " * 30, "x" * 257])
-async def test_a_bad_admin_key_is_refused_without_repeating_it(store: Any, key: str) -> None:
+async def test_a_bad_admin_key_is_rejected_without_repeating_it(store: Any, key: str) -> None:
     with pytest.raises(Invalid) as refused:
         await store.set_admin_key(key)
     assert key == "" or key not in refused.value.message
     assert await store.authenticate(key) is None
 
 
-async def test_a_clock_that_is_set_back_revives_no_key(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_setting_the_clock_back_revives_no_key(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     noon = datetime(2100, 1, 1, 12, tzinfo=UTC)
     made = await _create(world, expires_at=noon)
 
@@ -199,7 +199,7 @@ async def test_a_clock_that_is_set_back_revives_no_key(world: Any, monkeypatch: 
     assert await at(noon - timedelta(hours=1)) is None
 
 
-async def test_expiry_goes_by_the_databases_clock(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expiry_uses_the_databases_clock(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = await _create(world, expires_at=datetime.now(UTC) + timedelta(hours=1))
     async with world.store._database.operator() as session:
         now = await session.scalar(select(database_now()))
@@ -227,7 +227,7 @@ async def test_last_use_never_goes_back(world: Any) -> None:
         assert [(await admin.keys.get(key)).last_used_at for key in keys] == [late, late, None]
 
 
-async def test_a_tenants_administrator_reaches_its_own_keys_only(world: Any) -> None:
+async def test_a_tenant_administrator_reaches_only_its_own_keys(world: Any) -> None:
     mine = await _create(world)
     async with world.store.admin(within=world.other.id, write=True) as admin:
         for attempt in (

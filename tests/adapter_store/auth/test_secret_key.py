@@ -9,7 +9,7 @@ from loragate.adapter_store.errors import Invalid, WrongSecretKey
 from loragate.adapter_store.store import Store
 
 
-def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
+def test_the_key_is_created_once_and_private(tmp_path: Path) -> None:
     key = load_or_create_secret_key(tmp_path / "data", None)
     assert len(key) >= 32
     assert load_or_create_secret_key(tmp_path / "data", None) == key
@@ -26,19 +26,19 @@ def test_a_given_key_wins_and_is_not_written(tmp_path: Path) -> None:
     assert load_or_create_secret_key(tmp_path, (tmp_path / "secret_key").read_text().strip()) == made
 
 
-def test_a_short_key_is_refused_without_repeating_it(tmp_path: Path) -> None:
+def test_a_short_key_is_rejected_without_repeating_it(tmp_path: Path) -> None:
     with pytest.raises(Invalid) as refused:
         load_or_create_secret_key(tmp_path, "short")
     assert "short" not in refused.value.message
 
 
-async def test_processes_at_once_agree(tmp_path: Path) -> None:
+async def test_concurrent_processes_agree(tmp_path: Path) -> None:
     makers = (asyncio.to_thread(load_or_create_secret_key, tmp_path, None) for _ in range(8))
     assert len(set(await asyncio.gather(*makers))) == 1
 
 
 def test_derived_keys_follow_rfc_5869() -> None:
-    """Against the definition: PRK = HMAC(zeros, key), OKM = HMAC(PRK, info | 1)."""
+    """Compared with the definition: PRK = HMAC(zeros, key), OKM = HMAC(PRK, info | 1)."""
     import hashlib
     import hmac
 
@@ -47,14 +47,14 @@ def test_derived_keys_follow_rfc_5869() -> None:
     assert derive_key(b"key", "x") != derive_key(b"key", "y")
 
 
-async def test_another_secret_key_is_refused_in_words(database_url: str, tmp_path: Any) -> None:
+async def test_another_secret_key_is_rejected_with_the_reason(database_url: str, tmp_path: Any) -> None:
     await (await Store.open(database_url, str(tmp_path), b"k" * 32)).close()
     await (await Store.open(database_url, str(tmp_path), b"k" * 32)).close()
     with pytest.raises(WrongSecretKey, match="LORAGATE_SECRET_KEY"):
         await Store.open(database_url, str(tmp_path), b"K" * 32)
 
 
-async def test_first_opens_at_once_agree(database_url: str, tmp_path: Any) -> None:
+async def test_concurrent_first_opens_agree(database_url: str, tmp_path: Any) -> None:
     opened = await asyncio.gather(*(Store.open(database_url, str(tmp_path), b"k" * 32) for _ in range(4)))
     for store in opened:
         await store.close()

@@ -1,4 +1,4 @@
-"""A connection of Postgres' is tried before it is used only where it may have died meanwhile."""
+"""A Postgres connection is tested before use only if it may have died meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,17 +26,17 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def tried(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The connections that were."""
-    dialect, tried = database._engine.dialect, list[Any]()
+def tested(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The connections that were tested."""
+    dialect, tested = database._engine.dialect, list[Any]()
     ping = dialect.do_ping
 
     def count(connection: Any) -> bool:
-        tried.append(connection)
+        tested.append(connection)
         return ping(connection)
 
     monkeypatch.setattr(dialect, "do_ping", count)
-    return tried
+    return tested
 
 
 async def _ask(database: Database) -> Any:
@@ -45,25 +45,25 @@ async def _ask(database: Database) -> Any:
         return (await (await session.connection()).get_raw_connection()).driver_connection
 
 
-async def test_one_that_was_just_used_is_trusted(
-    database: Database, tried: list[Any], monkeypatch: pytest.MonkeyPatch
+async def test_a_recently_used_connection_is_trusted(
+    database: Database, tested: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TRUSTED_SECONDS", 3600.0)
     first = await _ask(database)
     assert await _ask(database) is first
-    assert tried == []
+    assert tested == []
 
 
-async def test_one_that_was_idle_is_tried(
-    database: Database, tried: list[Any], monkeypatch: pytest.MonkeyPatch
+async def test_an_idle_connection_is_tested(
+    database: Database, tested: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TRUSTED_SECONDS", -1.0)
     first = await _ask(database)
     assert await _ask(database) is first
-    assert len(tried) == 1
+    assert len(tested) == 1
 
 
-async def test_one_that_the_server_closed_is_replaced(
+async def test_a_connection_closed_by_the_server_is_replaced(
     database: Database, postgres_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TRUSTED_SECONDS", 3600.0)
@@ -74,8 +74,8 @@ async def test_one_that_the_server_closed_is_replaced(
     assert await _ask(database) is not first
 
 
-async def test_one_whose_end_nobody_noticed_is_replaced(
-    database: Database, tried: list[Any], monkeypatch: pytest.MonkeyPatch
+async def test_a_connection_that_died_unnoticed_is_replaced(
+    database: Database, tested: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the server's machine vanished."""
     monkeypatch.setattr(module, "_TRUSTED_SECONDS", -1.0)

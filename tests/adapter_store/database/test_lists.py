@@ -6,7 +6,7 @@ from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 
 
 async def _walk(fetch: Any, cursor: Any) -> list[Any]:
-    """All items, two at a time."""
+    """Return all items, fetched two at a time."""
     seen: list[Any] = []
     after = None
     while True:
@@ -35,7 +35,9 @@ async def test_a_cursor_outlives_its_item(world: Any) -> None:
         assert [adapter.name for adapter in await adapters.list(after=first.items[0].id)] == ["a1", "a0"]
 
 
-async def test_items_made_at_the_same_instant_come_once_each(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_items_created_at_the_same_instant_are_listed_once_each(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from loragate.adapter_store.tenants import repository as tenants
 
     monkeypatch.setattr(tenants, "utc_now", lambda: world.acme.created_at)
@@ -58,7 +60,7 @@ async def test_versions_highest_first(world: Any) -> None:
     assert [version.version for version in seen] == [5, 4, 3, 2, 1]
 
 
-async def test_latest_version_is_the_highest_that_lives(world: Any) -> None:
+async def test_the_latest_version_is_the_highest_that_is_not_deleted(world: Any) -> None:
     await world.publish("support", seed=1)
     await world.publish("support", seed=2, alias="canary")
     async with world.adapters() as adapters:
@@ -79,14 +81,14 @@ async def test_keys_newest_first(world: Any) -> None:
 
 
 @pytest.mark.parametrize("after", ["ad_nothing", "", "\0", "\ud800", "x" * 1000])
-async def test_a_cursor_that_never_was_is_refused(world: Any, after: str) -> None:
+async def test_an_invented_cursor_is_rejected(world: Any, after: str) -> None:
     async with world.adapters() as adapters:
         with pytest.raises(Invalid) as refused:
             await adapters.list(after=after)
     assert refused.value.param == "after"
 
 
-async def test_another_tenants_id_is_no_cursor(world: Any) -> None:
+async def test_another_tenants_id_is_not_a_cursor(world: Any) -> None:
     published = await world.publish("support", tenant=world.other)
     async with world.adapters() as adapters:
         with pytest.raises(Invalid):
@@ -101,7 +103,7 @@ async def test_limits_are_bounded(world: Any, limit: int) -> None:
     assert refused.value.param == "limit"
 
 
-async def test_tenants_change_what_is_given(world: Any) -> None:
+async def test_updating_a_tenant_changes_only_given_fields(world: Any) -> None:
     async with world.store.admin(write=True) as admin:
         changed = await admin.tenants.update(world.acme.id, weight=2.5)
         assert (changed.name, changed.weight) == ("acme", 2.5)

@@ -39,7 +39,7 @@ def _drift(connection: Connection) -> list[Any]:
 
 
 def _is_ours(name: str | None, kind: str, parents: object) -> bool:
-    """What searches go by is made by the migration alone."""
+    """Return False for the search index, which the migration alone creates."""
     return not str(name).startswith("adapter_search") and name != "ix_adapters_search_text"
 
 
@@ -48,7 +48,7 @@ def _tables(connection: Connection) -> set[str]:
 
 
 def _checks(connection: Connection) -> set[str]:
-    """Check constraints, which Alembic's comparison does not look at."""
+    """Return check constraints, which Alembic's comparison ignores."""
     inspector = inspect(connection)
     return {str(check["name"]) for table in Base.metadata.tables for check in inspector.get_check_constraints(table)}
 
@@ -64,7 +64,7 @@ def _indexes_with_conditions(connection: Connection) -> set[str]:
     }
 
 
-async def test_migrations_and_tables_say_the_same(database_url: str) -> None:
+async def test_migrations_and_tables_agree(database_url: str) -> None:
     assert await _inspect(database_url, _drift) == []
     assert await _inspect(database_url, _checks) == {
         "ck_tenants_weight_positive",
@@ -79,19 +79,19 @@ async def test_migrations_and_tables_say_the_same(database_url: str) -> None:
     }
 
 
-async def test_down_and_up_again(database_url: str) -> None:
+async def test_downgrade_and_upgrade_again(database_url: str) -> None:
     await downgrade(database_url, "base")
     assert await _inspect(database_url, _tables) == {"alembic_version"}
     await upgrade(database_url)
     assert await _inspect(database_url, _tables) == {"alembic_version", *Base.metadata.tables}
 
 
-async def test_several_upgrades_at_once(empty_database_url: str) -> None:
+async def test_concurrent_upgrades(empty_database_url: str) -> None:
     await asyncio.gather(*(upgrade(empty_database_url) for _ in range(4)))
     assert await _inspect(empty_database_url, _drift) == []
 
 
-async def test_a_database_of_the_future_is_left_alone(database_url: str, tmp_path: Any) -> None:
+async def test_a_database_of_a_newer_release_is_not_changed(database_url: str, tmp_path: Any) -> None:
     database = Database(database_url)
     async with database.operator(write=True) as session:
         await session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -107,7 +107,7 @@ async def test_a_store_opens_on_the_current_schema_only(empty_database_url: str,
         await Store.open(empty_database_url, str(tmp_path / "blobs"), b"k" * 32)
 
 
-async def test_a_role_that_may_not_add_the_search_is_told_what_to_do(
+async def test_a_role_that_may_not_create_the_search_index_gets_advice(
     empty_database_url: str, backend: str, request: Any
 ) -> None:
     if backend != "postgres":
@@ -138,8 +138,8 @@ async def _overflowing(tenant_id: str, staged: Any) -> None:
 
 
 @pytest.fixture
-async def of_before(world: Any, database_url: str) -> Any:
-    """Versions in all states, as a schema without states knew them."""
+async def from_older_schema(world: Any, database_url: str) -> Any:
+    """Create versions in all states, as a schema without states stored them."""
     for seed in (1, 2):
         await world.publish("support", seed=seed)
     with pytest.raises(AdapterInvalid):
@@ -157,9 +157,7 @@ async def of_before(world: Any, database_url: str) -> Any:
     return world
 
 
-async def test_the_schema_before_states_knows_what_can_be_served_and_nothing_else(
-    of_before: Any, database_url: str
-) -> None:
+async def test_the_schema_without_states_sees_only_servable_versions(from_older_schema: Any, database_url: str) -> None:
     alive = "SELECT a.name, v.version, v.status FROM adapter_versions v JOIN adapters a ON a.id = v.adapter_id {}"
     here = alive.format("WHERE v.deleted_at IS NULL AND a.deleted_at IS NULL ORDER BY a.name, v.version")
 
@@ -170,10 +168,12 @@ async def test_the_schema_before_states_knows_what_can_be_served_and_nothing_els
     assert found == [("poet", 1, "ready"), ("support", 1, "ready"), ("support", 2, "ready")]
 
 
-async def test_adapters_of_before_states_go_on_as_they_were(of_before: Any, database_url: str) -> None:
+async def test_adapters_of_the_schema_without_states_continue_to_work(
+    from_older_schema: Any, database_url: str
+) -> None:
     await upgrade(database_url)
     assert await _inspect(database_url, _drift) == []
-    async with of_before.adapters(write=True) as adapters:
+    async with from_older_schema.adapters(write=True) as adapters:
         assert sorted(adapter.name for adapter in await adapters.list()) == ["poet", "support"]
         for adapter in await adapters.list():
             assert adapter.status == "ready"
@@ -193,8 +193,8 @@ async def test_adapters_of_before_states_go_on_as_they_were(of_before: Any, data
             await adapters.get("unborn")
         await adapters.delete("poet")
         assert (await adapters.restore("poet")).latest_version == 1
-    assert (await of_before.publish("support", seed=6)).version == 5
-    assert (await of_before.publish("unborn", seed=7)).version == 1
+    assert (await from_older_schema.publish("support", seed=6)).version == 5
+    assert (await from_older_schema.publish("unborn", seed=7)).version == 1
 
 
 async def test_renamed_tables_and_columns_keep_their_rows(world: Any, database_url: str) -> None:
@@ -251,8 +251,8 @@ async def test_renamed_tables_and_columns_keep_their_rows(world: Any, database_u
     assert await seen() == before
 
 
-async def test_imports_of_before_they_went_on_are_shown_as_they_were(world: Any, database_url: str) -> None:
-    """Whoever asked for them, and with what token, is not known."""
+async def test_imports_of_older_releases_are_shown_as_they_were(world: Any, database_url: str) -> None:
+    """Who requested them, and with what token, is not known."""
     async with world.store.tenant(world.acme.id, write=True) as scope:
         begun = await scope.imports.create("hf://acme/poet@" + "0" * 40, "poet", None)
     await downgrade(database_url, "0015")

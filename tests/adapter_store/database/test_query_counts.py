@@ -1,4 +1,4 @@
-"""One transaction and as many statements, whatever is in the store."""
+"""One transaction and a fixed number of statements, whatever the store contains."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from loragate.adapter_store.adapters.filter import AdapterFilter
 
 
 class Counts:
-    """Of what was sent to the database."""
+    """Counts what was sent to the database."""
 
     def __init__(self) -> None:
         self.statements = self.transactions = 0
@@ -41,7 +41,7 @@ def counts(world: Any) -> Iterator[Counts]:
 
 
 async def _grow(world: Any, start: int, end: int) -> None:
-    """Adapters of several versions, aliases and tags."""
+    """Add adapters with several versions, aliases and tags."""
     for number in range(start, end):
         for version in range(2):
             await world.publish(f"a{number}", tags=["x", "y"], alias=("default", "canary")[version])
@@ -49,7 +49,7 @@ async def _grow(world: Any, start: int, end: int) -> None:
         await adapters.set_alias("a0", "split", [AliasTarget(1), AliasTarget(2)])
 
 
-async def test_reading_takes_as_many_statements_however_much_there_is(world: Any, counts: Counts) -> None:
+async def test_the_number_of_statements_does_not_grow_with_the_data(world: Any, counts: Counts) -> None:
     async def of_tenant(ask: Callable[[Any], Awaitable[Any]]) -> tuple[int, int]:
         counts.take()
         async with world.adapters() as adapters:
@@ -98,7 +98,7 @@ async def test_reading_takes_as_many_statements_however_much_there_is(world: Any
     }
 
 
-async def test_nothing_is_held_once_a_scope_is_left(world: Any) -> None:
+async def test_no_connection_is_held_after_a_scope(world: Any) -> None:
     await world.publish("poet")
     pool = world.store._database._engine.sync_engine.pool
     async with world.adapters() as adapters:

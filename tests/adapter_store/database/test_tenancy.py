@@ -1,4 +1,4 @@
-"""No repository can reach another tenant's rows, and none that is written later can either."""
+"""No repository can reach another tenant's rows, and none that is added later can either."""
 
 import ast
 import inspect
@@ -123,7 +123,7 @@ def _flat(parameters: Any) -> list[Any]:
     return list(parameters.values()) if isinstance(parameters, dict) else list(parameters)
 
 
-async def test_what_one_tenant_has_does_not_exist_for_another(world: Any) -> None:
+async def test_one_tenants_resources_do_not_exist_for_another(world: Any) -> None:
     await world.publish("support")
     async with world.adapters(world.other, write=True) as adapters:
         assert len(await adapters.list()) == 0
@@ -161,7 +161,7 @@ async def test_the_orm_is_filtered_wherever_an_entity_appears(world: Any, databa
             assert (await session.scalars(select(AdapterRow.tenant_id))).all() == [tenant.id]
 
 
-async def test_bulk_changes_reach_the_own_rows_only(world: Any, database: Database) -> None:
+async def test_bulk_changes_reach_own_rows_only(world: Any, database: Database) -> None:
     await world.publish("support")
     await world.publish("support", tenant=world.other)
     async with database.tenant(world.acme.id, write=True) as session:
@@ -186,7 +186,9 @@ async def test_bulk_changes_reach_the_own_rows_only(world: Any, database: Databa
         text("INSERT INTO adapters (tenant_id, id) VALUES ('tn_somebody', 'ad_x')"),
     ],
 )
-async def test_what_the_orm_does_not_filter_is_refused(world: Any, database: Database, statement: Any) -> None:
+async def test_statements_that_the_orm_does_not_filter_are_rejected(
+    world: Any, database: Database, statement: Any
+) -> None:
     async with database.tenant(world.acme.id, write=True) as session:
         connection = await session.connection()
         with pytest.raises(UnscopedStatement):
@@ -221,12 +223,12 @@ FORGETFUL = {
 
 
 @pytest.mark.parametrize("statement", FORGETFUL.values(), ids=FORGETFUL)
-def test_a_bare_statement_is_not_even_made_without_its_tenant(statement: Any) -> None:
+def test_a_core_statement_cannot_be_built_without_its_tenant(statement: Any) -> None:
     with pytest.raises(UnscopedStatement, match="all tenants"):
         scoped(statement)
 
 
-async def test_a_bare_statement_is_run_only_if_it_was_looked_at(world: Any, database: Database) -> None:
+async def test_a_core_statement_runs_only_if_it_was_checked(world: Any, database: Database) -> None:
     await world.publish("support")
     await world.publish("support", tenant=world.other)
     whole = select(ADAPTERS.c.tenant_id, _versions(THEIRS).scalar_subquery()).where(MINE)
@@ -241,7 +243,7 @@ async def test_a_bare_statement_is_run_only_if_it_was_looked_at(world: Any, data
             await session.execute(scoped(whole), {TENANT_PARAM.key: world.other.id})
 
 
-async def test_raw_driver_sql_is_refused(world: Any, database: Database) -> None:
+async def test_raw_driver_sql_is_rejected(world: Any, database: Database) -> None:
     with pytest.raises(UnscopedStatement):
         async with database.tenant(world.acme.id) as session:
             await (await session.connection()).exec_driver_sql("SELECT 1")
@@ -263,7 +265,7 @@ async def test_an_insert_cannot_name_another_tenant(world: Any, database: Databa
         assert await session.scalar(select(AdapterRow.tenant_id)) == world.acme.id
 
 
-async def test_a_reading_scope_does_not_write(world: Any) -> None:
+async def test_a_reading_scope_cannot_write(world: Any) -> None:
     await world.publish("support")
     with pytest.raises(UnscopedStatement, match="write=True"):
         async with world.adapters() as adapters:
@@ -273,7 +275,7 @@ async def test_a_reading_scope_does_not_write(world: Any) -> None:
             await admin.tenants.create("third")
 
 
-async def test_a_connection_forgets_its_tenant(world: Any, database: Database) -> None:
+async def test_a_returned_connection_has_no_tenant(world: Any, database: Database) -> None:
     await world.publish("support")
     for _ in range(3):
         async with database.tenant(world.other.id) as session:
@@ -282,13 +284,13 @@ async def test_a_connection_forgets_its_tenant(world: Any, database: Database) -
             assert await session.scalar(select(func.count()).select_from(AdapterRow)) == 1
 
 
-async def test_an_id_that_is_none_has_no_scope(store: Any) -> None:
+async def test_an_invalid_id_has_no_scope(store: Any) -> None:
     with pytest.raises(NotFound):
         async with store.tenant("../etc"):
             pass
 
 
-async def test_names_of_tenants_are_told_to_the_operator_also_of_deleted_ones(world: Any) -> None:
+async def test_the_operator_sees_tenant_names_also_of_deleted_ones(world: Any) -> None:
     acme, other = world.acme, world.other
     async with world.store.admin(write=True) as admin:
         await admin.tenants.delete(other.id)

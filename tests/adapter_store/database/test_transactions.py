@@ -55,7 +55,7 @@ async def test_an_error_rolls_back(database_url: str) -> None:
     await database.close()
 
 
-async def test_a_reader_sees_one_snapshot_and_blocks_nobody(database_url: str) -> None:
+async def test_a_reader_sees_one_snapshot_and_blocks_no_writer(database_url: str) -> None:
     database = Database(database_url)
     async with database.operator() as reader:
         assert await read_fact(reader, "a") is None
@@ -77,7 +77,7 @@ async def test_writers_of_different_tenants_do_not_wait_on_postgres(world: Any, 
             await theirs.list()
 
 
-async def test_sqlite_is_disciplined(database_url: str, backend: str) -> None:
+async def test_sqlite_pragmas(database_url: str, backend: str) -> None:
     if backend != "sqlite":
         pytest.skip("about SQLite")
     database = Database(database_url)
@@ -88,7 +88,7 @@ async def test_sqlite_is_disciplined(database_url: str, backend: str) -> None:
     await database.close()
 
 
-async def test_a_database_that_is_away_is_unavailable(tmp_path: Any) -> None:
+async def test_an_unreachable_database_is_reported_as_unavailable(tmp_path: Any) -> None:
     for url in (f"sqlite:///{tmp_path / 'missing' / 'x.db'}", f"postgresql://nobody@/x?host={tmp_path}"):
         database = Database(url)
         with pytest.raises(Unavailable):
@@ -104,9 +104,10 @@ async def write_fact_between_reads(database: Database, name: str) -> None:
         await read_fact(session, name)
 
 
-async def test_whoever_is_cancelled_holds_nothing_up(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """At any moment of a transaction, and leaves no traceback. SQLite's connections keep their locks for as long as
-    Python keeps a statement."""
+async def test_a_cancelled_transaction_blocks_nothing(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """At any moment of a transaction, and without a traceback. SQLite's connections keep their locks for as long as
+    Python keeps a statement.
+    """
     database = Database(database_url)
 
     chance = random.Random(1)
@@ -126,8 +127,8 @@ async def test_whoever_is_cancelled_holds_nothing_up(database_url: str, caplog: 
     assert [record for record in caplog.records if record.name.startswith("sqlalchemy")] == []
 
 
-async def test_whoever_is_cancelled_again_and_again_leaves_nothing_behind(database_url: str) -> None:
-    """Also while a connection is opened, or closed because of the first time."""
+async def test_repeated_cancellation_leaves_nothing_behind(database_url: str) -> None:
+    """Also while a connection is opened, or closed because of the first cancellation."""
     database = Database(database_url)
     chance = random.Random(1)
     before = asyncio.all_tasks()

@@ -1,4 +1,4 @@
-"""Fine-tuning jobs, on both databases: whose turn it is, who works on one, what becomes of one whose worker dies."""
+"""Fine-tuning jobs on both databases: which is next, which worker has it, and what happens when a worker dies."""
 
 import asyncio
 from collections import Counter
@@ -30,14 +30,14 @@ RECIPE = {"epochs": 2}
 VALIDATING, QUEUED = JobStatus.VALIDATING, JobStatus.QUEUED
 
 
-async def asked(world: Any, method: str, *arguments: Any, tenant: Any = None, **named: Any) -> Any:
-    """Of the tenant's side."""
+async def as_tenant(world: Any, method: str, *arguments: Any, tenant: Any = None, **named: Any) -> Any:
+    """Run an operation of the tenant."""
     async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
         return await getattr(scope.jobs, method)(*arguments, **named)
 
 
-async def said(world: Any, method: str, *arguments: Any, tenant: Any = None, **named: Any) -> Any:
-    """Of the worker's side."""
+async def as_worker(world: Any, method: str, *arguments: Any, tenant: Any = None, **named: Any) -> Any:
+    """Run an operation of the worker."""
     async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
         return await getattr(scope.job_lease, method)(*arguments, **named)
 
@@ -49,12 +49,12 @@ async def claimed(world: Any, stage: JobStatus = QUEUED, worker: str = "w1", mos
 
 
 async def queued(world: Any, tenant: Any = None) -> str:
-    """A job whose files were found good."""
-    job = await asked(world, "create", REQUEST, tenant=tenant)
+    """Create a job whose files were validated."""
+    job = await as_tenant(world, "create", REQUEST, tenant=tenant)
     claim = await claimed(world, VALIDATING)
     assert claim is not None
     assert claim.job.id == job.id
-    await said(world, "validated", job.id, "w1", RECIPE, 1000, tenant=tenant)
+    await as_worker(world, "validated", job.id, "w1", RECIPE, 1000, tenant=tenant)
     found: str = job.id
     return found
 
@@ -64,8 +64,8 @@ async def limited(world: Any, **limits: int | None) -> None:
         await admin.tenants.update(world.acme.id, limits=limits)
 
 
-async def silence(world: Any, job_id: str) -> None:
-    """The worker that has the job died a while ago."""
+async def expire_lease(world: Any, job_id: str) -> None:
+    """Make the job's lease look as if its worker had died a while ago."""
     async with world.store.admin(write=True) as admin:
         gone = update(JobRow).where(JobRow.id == job_id)
         now = await admin.job_queue._session.scalar(database_now().select())
@@ -73,21 +73,21 @@ async def silence(world: Any, job_id: str) -> None:
 
 
 async def test_a_jobs_life(world: Any) -> None:
-    made = await asked(world, "create", REQUEST)
+    made = await as_tenant(world, "create", REQUEST)
     assert made.id.startswith("ftjob-")
     assert (made.status, made.request, made.recipe) == (VALIDATING, REQUEST, None)
     assert (await claimed(world, VALIDATING)) is not None
-    await said(world, "validated", made.id, "w1", RECIPE, 1000)
-    assert (await asked(world, "get", made.id)).status is QUEUED
+    await as_worker(world, "validated", made.id, "w1", RECIPE, 1000)
+    assert (await as_tenant(world, "get", made.id)).status is QUEUED
     claim = await claimed(world)
     assert claim is not None
     assert (claim.job.status, claim.job.recipe, claim.died) == (JobStatus.RUNNING, RECIPE, False)
-    assert await said(world, "renew", made.id, "w1") is None
-    await said(world, "progress", made.id, "w1", 3, 12)
-    await said(world, "checkpoint", made.id, "w1", 3, {"loss": 1.5}, None)
-    await said(world, "checkpoint", made.id, "w1", 3, {"loss": 1.5}, "ft:x:ckpt-step-3")
-    await said(world, "succeed", made.id, "w1", "ft:tiny:acme:poet:1", "file-2")
-    done = await asked(world, "get", made.id)
+    assert await as_worker(world, "renew", made.id, "w1") is None
+    await as_worker(world, "progress", made.id, "w1", 3, 12)
+    await as_worker(world, "checkpoint", made.id, "w1", 3, {"loss": 1.5}, None)
+    await as_worker(world, "checkpoint", made.id, "w1", 3, {"loss": 1.5}, "ft:x:ckpt-step-3")
+    await as_worker(world, "succeed", made.id, "w1", "ft:tiny:acme:poet:1", "file-2")
+    done = await as_tenant(world, "get", made.id)
     assert (done.status, done.fine_tuned_model, done.result_file) == (
         JobStatus.SUCCEEDED,
         "ft:tiny:acme:poet:1",
@@ -95,49 +95,49 @@ async def test_a_jobs_life(world: Any) -> None:
     )
     assert (done.step, done.steps, done.trained_tokens) == (3, 12, 1000)
     assert done.created_at <= done.started_at <= done.finished_at
-    (checkpoint,) = await asked(world, "checkpoints", made.id)
+    (checkpoint,) = await as_tenant(world, "checkpoints", made.id)
     assert (checkpoint.step, checkpoint.metrics, checkpoint.model) == (3, {"loss": 1.5}, "ft:x:ckpt-step-3")
     assert await claimed(world) is None
 
 
-async def test_events_are_told_newest_first_in_pages(world: Any) -> None:
-    job = await asked(world, "create", REQUEST)
+async def test_events_are_listed_newest_first_in_pages(world: Any) -> None:
+    job = await as_tenant(world, "create", REQUEST)
     for number in range(5):
-        await said(world, "log_event", job.id, f"event {number}", type="metrics", data={"step": number})
-    first = await asked(world, "events", job.id, limit=3)
-    rest = await asked(world, "events", job.id, after=first.items[-1].number, limit=3)
+        await as_worker(world, "log_event", job.id, f"event {number}", type="metrics", data={"step": number})
+    first = await as_tenant(world, "events", job.id, limit=3)
+    rest = await as_tenant(world, "events", job.id, after=first.items[-1].number, limit=3)
     assert [event.message for event in (*first, *rest)] == [f"event {number}" for number in (4, 3, 2, 1, 0)]
     assert (first.has_more, rest.has_more) == (True, False)
     assert first.items[0].data == {"step": 4}
 
 
-async def test_another_tenants_job_is_none(world: Any) -> None:
-    job = await asked(world, "create", REQUEST)
+async def test_another_tenants_job_is_not_found(world: Any) -> None:
+    job = await as_tenant(world, "create", REQUEST)
     for method in ("get", "cancel", "pause", "resume", "events", "checkpoints"):
         with pytest.raises(NotFound):
-            await asked(world, method, job.id, tenant=world.other)
-    assert not (await asked(world, "list", tenant=world.other)).items
-    assert [found.id for found in await asked(world, "list")] == [job.id]
+            await as_tenant(world, method, job.id, tenant=world.other)
+    assert not (await as_tenant(world, "list", tenant=world.other)).items
+    assert [found.id for found in await as_tenant(world, "list")] == [job.id]
 
 
-async def test_the_tenant_with_the_fewest_running_is_next_then_the_longest_waiting(world: Any) -> None:
+async def test_the_tenant_with_the_fewest_running_jobs_is_next_then_the_longest_waiting(world: Any) -> None:
     ours = [await queued(world) for _ in range(3)]
     theirs = [await queued(world, world.other) for _ in range(2)]
     order = [await claimed(world, most=9) for _ in range(5)]
     assert [claim.job.id for claim in order if claim] == [ours[0], theirs[0], ours[1], theirs[1], ours[2]]
 
 
-async def test_a_tenant_has_no_more_than_its_share_in_training(world: Any) -> None:
+async def test_a_tenant_trains_at_most_its_share_of_jobs(world: Any) -> None:
     first, second = await queued(world), await queued(world)
     assert (await claimed(world)) is not None
     assert await claimed(world) is None
     assert await claimed(world, most=2) is not None
-    await said(world, "fail", first, "w1", Failure("x", "y"))
-    assert (await asked(world, "get", second)).status is JobStatus.RUNNING
-    assert (await asked(world, "get", first)).error == Failure("x", "y")
+    await as_worker(world, "fail", first, "w1", Failure("x", "y"))
+    assert (await as_tenant(world, "get", second)).status is JobStatus.RUNNING
+    assert (await as_tenant(world, "get", first)).error == Failure("x", "y")
 
 
-async def test_workers_that_ask_at_once_get_different_jobs(world: Any) -> None:
+async def test_concurrent_claims_get_different_jobs(world: Any) -> None:
     jobs = {await queued(world) for _ in range(3)} | {await queued(world, world.other) for _ in range(3)}
     claims = await asyncio.gather(*(claimed(world, worker=f"w{n}", most=2) for n in range(8)))
     got = [claim for claim in claims if claim]
@@ -146,11 +146,11 @@ async def test_workers_that_ask_at_once_get_different_jobs(world: Any) -> None:
     assert max(Counter(claim.tenant_id for claim in got).values()) == 2
 
 
-async def test_the_job_of_a_dead_worker_is_anothers_and_the_dead_one_is_not_heard(world: Any) -> None:
+async def test_the_job_of_a_dead_worker_is_reassigned_and_its_writes_are_rejected(world: Any) -> None:
     job = await queued(world)
     await claimed(world)
     assert await claimed(world, worker="w2") is None
-    await silence(world, job)
+    await expire_lease(world, job)
     claim = await claimed(world, worker="w2")
     assert claim is not None
     assert (claim.job.id, claim.died, claim.hopeless) == (job, True, False)
@@ -168,11 +168,11 @@ async def test_the_job_of_a_dead_worker_is_anothers_and_the_dead_one_is_not_hear
         ("validated", ({}, 1)),
     ):
         with pytest.raises(LeaseLost):
-            await said(world, method, job, "w1", *arguments)
-    await said(world, "progress", job, "w2", 1, 2)
+            await as_worker(world, method, job, "w1", *arguments)
+    await as_worker(world, "progress", job, "w2", 1, 2)
 
 
-async def test_what_a_dead_worker_held_is_let_go_of_by_the_next_of_its_name(world: Any) -> None:
+async def test_a_new_worker_releases_the_jobs_of_a_dead_one_with_its_name(world: Any) -> None:
     job = await queued(world)
     others = await queued(world, tenant=world.other)
     for worker in ("w1", "w2"):
@@ -187,105 +187,105 @@ async def test_what_a_dead_worker_held_is_let_go_of_by_the_next_of_its_name(worl
     assert await claimed(world, worker="w3") is None, "what w2 holds is w2's"
 
 
-async def test_a_job_that_kills_its_workers_is_hopeless_unless_it_gets_on(world: Any) -> None:
+async def test_a_job_that_kills_its_workers_fails_unless_it_makes_progress(world: Any) -> None:
     job = await queued(world)
     found: list[bool] = []
     for _ in range(MAX_ATTEMPTS + 1):
         claim = await claimed(world)
         assert claim is not None
         found.append(claim.hopeless)
-        await silence(world, job)
+        await expire_lease(world, job)
     assert found == [False] * MAX_ATTEMPTS + [True]
     await claimed(world)
-    await said(world, "progress", job, "w1", 1, 2)
-    await silence(world, job)
+    await as_worker(world, "progress", job, "w1", 1, 2)
+    await expire_lease(world, job)
     claim = await claimed(world)
     assert claim is not None
     assert not claim.hopeless
 
 
-async def test_what_nobody_works_on_is_cancelled_and_paused_at_once(world: Any) -> None:
-    waiting, silent, new = await queued(world), await queued(world), await asked(world, "create", REQUEST)
-    assert (await asked(world, "cancel", new.id)).status is JobStatus.CANCELLED
-    assert (await asked(world, "cancel", new.id)).status is JobStatus.CANCELLED
-    assert (await asked(world, "pause", waiting)).status is JobStatus.PAUSED
+async def test_an_idle_job_is_cancelled_and_paused_at_once(world: Any) -> None:
+    waiting, silent, new = await queued(world), await queued(world), await as_tenant(world, "create", REQUEST)
+    assert (await as_tenant(world, "cancel", new.id)).status is JobStatus.CANCELLED
+    assert (await as_tenant(world, "cancel", new.id)).status is JobStatus.CANCELLED
+    assert (await as_tenant(world, "pause", waiting)).status is JobStatus.PAUSED
     await claimed(world)
-    await silence(world, silent)
-    assert (await asked(world, "cancel", silent)).status is JobStatus.CANCELLED
-    assert (await asked(world, "get", silent)).finished_at is not None
+    await expire_lease(world, silent)
+    assert (await as_tenant(world, "cancel", silent)).status is JobStatus.CANCELLED
+    assert (await as_tenant(world, "get", silent)).finished_at is not None
     assert await claimed(world) is None
-    assert (await asked(world, "resume", waiting)).status is QUEUED
+    assert (await as_tenant(world, "resume", waiting)).status is QUEUED
     for method in ("pause", "resume"):
         with pytest.raises(Conflict, match="cancelled"):
-            await asked(world, method, new.id)
+            await as_tenant(world, method, new.id)
 
 
 @pytest.mark.parametrize("order", list(Order))
-async def test_a_worker_hears_what_its_tenant_wants(world: Any, order: Order) -> None:
+async def test_a_worker_learns_of_its_tenants_requests(world: Any, order: Order) -> None:
     job = await queued(world)
     await claimed(world)
-    assert (await asked(world, order, job)).status is JobStatus.RUNNING
-    assert await said(world, "renew", job, "w1") is order
-    await said(world, "cancelled" if order is Order.CANCEL else "pause", job, "w1")
-    found = await asked(world, "get", job)
+    assert (await as_tenant(world, order, job)).status is JobStatus.RUNNING
+    assert await as_worker(world, "renew", job, "w1") is order
+    await as_worker(world, "cancelled" if order is Order.CANCEL else "pause", job, "w1")
+    found = await as_tenant(world, "get", job)
     assert found.status is (JobStatus.CANCELLED if order is Order.CANCEL else JobStatus.PAUSED)
     if order is Order.PAUSE:
-        await asked(world, "resume", job)
+        await as_tenant(world, "resume", job)
         assert (await claimed(world)) is not None
-        assert await said(world, "renew", job, "w1") is None
+        assert await as_worker(world, "renew", job, "w1") is None
 
 
 async def test_cancelling_outweighs_pausing(world: Any) -> None:
     job = await queued(world)
     await claimed(world)
     for order in (Order.PAUSE, Order.CANCEL, Order.PAUSE):
-        await asked(world, order, job)
-    assert await said(world, "renew", job, "w1") is Order.CANCEL
+        await as_tenant(world, order, job)
+    assert await as_worker(world, "renew", job, "w1") is Order.CANCEL
 
 
-async def test_a_worker_that_stops_gives_its_job_back(world: Any) -> None:
-    new = await asked(world, "create", REQUEST)
+async def test_a_stopping_worker_requeues_its_job(world: Any) -> None:
+    new = await as_tenant(world, "create", REQUEST)
     await claimed(world, VALIDATING)
-    await said(world, "requeue", new.id, "w1")
-    assert (await asked(world, "get", new.id)).status is VALIDATING
+    await as_worker(world, "requeue", new.id, "w1")
+    assert (await as_tenant(world, "get", new.id)).status is VALIDATING
     await claimed(world, VALIDATING)
-    await said(world, "validated", new.id, "w1", RECIPE, 1)
+    await as_worker(world, "validated", new.id, "w1", RECIPE, 1)
     await claimed(world)
-    await said(world, "requeue", new.id, "w1")
-    assert (await asked(world, "get", new.id)).status is QUEUED
+    await as_worker(world, "requeue", new.id, "w1")
+    assert (await as_tenant(world, "get", new.id)).status is QUEUED
     claim = await claimed(world, worker="w2")
     assert claim is not None
     assert not claim.died
 
 
-async def test_a_job_that_steps_aside_has_its_turn_after_all_others(world: Any) -> None:
+async def test_a_requeued_waiting_job_is_last_in_line(world: Any) -> None:
     waiting = await queued(world)
     assert (claim := await claimed(world))
     assert claim.job.id == waiting
     own, others = await queued(world), await queued(world, world.other)
-    await said(world, "requeue_for_waiting", waiting, "w1")
+    await as_worker(world, "requeue_for_waiting", waiting, "w1")
     turns = [await claimed(world, worker=f"w{number}", most=3) for number in range(3)]
     assert [turn and (turn.job.id, turn.died) for turn in turns] == [(others, False), (own, False), (waiting, False)]
 
 
-async def test_a_tenant_cannot_pile_up_jobs_for_ever_unless_that_is_unlimited(world: Any) -> None:
+async def test_jobs_of_a_tenant_are_limited_unless_set_to_unlimited(world: Any) -> None:
     await limited(world, max_unfinished_jobs=2)
-    first = await asked(world, "create", REQUEST)
-    await asked(world, "create", replace(REQUEST, method="dpo"))
+    first = await as_tenant(world, "create", REQUEST)
+    await as_tenant(world, "create", replace(REQUEST, method="dpo"))
     with pytest.raises(Conflict, match="max_unfinished_jobs") as refused:
-        await asked(world, "create", REQUEST)
+        await as_tenant(world, "create", REQUEST)
     assert refused.value.code == "too_many_jobs"
-    await asked(world, "cancel", first.id)
-    await asked(world, "create", REQUEST)
+    await as_tenant(world, "cancel", first.id)
+    await as_tenant(world, "create", REQUEST)
     await limited(world, max_unfinished_jobs=None)
     for _ in range(33):
-        await asked(world, "create", REQUEST)
+        await as_tenant(world, "create", REQUEST)
 
 
-async def test_all_acts_of_the_tenant_are_in_the_audit_log(world: Any) -> None:
+async def test_all_actions_of_the_tenant_are_in_the_audit_log(world: Any) -> None:
     job = await queued(world)
     for method in ("pause", "resume", "cancel"):
-        await asked(world, method, job)
+        await as_tenant(world, method, job)
     async with world.store.admin() as admin:
         acts = [event.action for event in await admin.audit.list(limit=100) if event.target.endswith(job)]
         waiting = await admin.job_queue.waiting()
@@ -293,16 +293,16 @@ async def test_all_acts_of_the_tenant_are_in_the_audit_log(world: Any) -> None:
     assert waiting == {}
 
 
-async def test_a_job_keeps_what_it_goes_on_from(world: Any) -> None:
+async def test_a_job_keeps_its_starting_point(world: Any) -> None:
     start = JobStart("ad_1", "poet", 3, "sha256:" + "a" * 64)
-    job = await asked(world, "create", replace(REQUEST, model="poet@canary", start=start))
-    assert (await asked(world, "get", job.id)).request.start == start
+    job = await as_tenant(world, "create", replace(REQUEST, model="poet@canary", start=start))
+    assert (await as_tenant(world, "get", job.id)).request.start == start
     claim = await claimed(world, VALIDATING)
     assert claim is not None
     assert claim.job.request.start == start
 
 
-async def test_jobs_by_what_is_written_on_them(world: Any) -> None:
+async def test_jobs_are_found_by_metadata(world: Any) -> None:
     written: list[dict[str, str]] = [
         {},
         {"team": "a", "note": ""},
@@ -310,10 +310,10 @@ async def test_jobs_by_what_is_written_on_them(world: Any) -> None:
         {'qu"ote': "a\\b", "$.team": "a"},
         {"0": 'ü, ":" ü'},
     ]
-    ids = [(await asked(world, "create", replace(REQUEST, metadata=labels))).id for labels in written]
+    ids = [(await as_tenant(world, "create", replace(REQUEST, metadata=labels))).id for labels in written]
 
     async def found(labels: Any, **page: Any) -> list[int]:
-        return [ids.index(job.id) for job in await asked(world, "list", labels, **page)]
+        return [ids.index(job.id) for job in await as_tenant(world, "list", labels, **page)]
 
     assert await found({}) == [4, 3, 2, 1, 0]
     assert await found(None) == [0]
@@ -327,38 +327,38 @@ async def test_jobs_by_what_is_written_on_them(world: Any) -> None:
     assert await found({}, after=ids[2], limit=1) == [1]
 
 
-async def test_a_follower_reads_on_from_what_it_has_seen(world: Any) -> None:
-    job = await asked(world, "create", REQUEST)
+async def test_a_follower_continues_after_the_last_event_it_has_seen(world: Any) -> None:
+    job = await as_tenant(world, "create", REQUEST)
     for number in range(5):
-        await said(world, "log_event", job.id, f"event {number}")
-    first = await asked(world, "events_since", job.id, 0, limit=2)
-    rest = await asked(world, "events_since", job.id, first.items[-1].number)
+        await as_worker(world, "log_event", job.id, f"event {number}")
+    first = await as_tenant(world, "events_since", job.id, 0, limit=2)
+    rest = await as_tenant(world, "events_since", job.id, first.items[-1].number)
     assert [event.message for event in (*first, *rest)] == [f"event {number}" for number in range(5)]
     assert (first.has_more, rest.has_more) == (True, False)
     with pytest.raises(NotFound):
-        await asked(world, "events_since", job.id, 0, tenant=world.other)
+        await as_tenant(world, "events_since", job.id, 0, tenant=world.other)
 
 
-async def test_what_jobs_have_made(world: Any) -> None:
+async def test_results_of_jobs(world: Any) -> None:
     job_id = await queued(world)
     assert await claimed(world) is not None
-    await said(world, "checkpoint", job_id, "w1", 3, {}, "ft:b:acme:poet:12345678:ckpt-step-3")
-    assert await asked(world, "models") == []
-    await said(world, "succeed", job_id, "w1", "ft:b:acme:poet:12345678", None)
-    (made,) = await asked(world, "models")
+    await as_worker(world, "checkpoint", job_id, "w1", 3, {}, "ft:b:acme:poet:12345678:ckpt-step-3")
+    assert await as_tenant(world, "models") == []
+    await as_worker(world, "succeed", job_id, "w1", "ft:b:acme:poet:12345678", None)
+    (made,) = await as_tenant(world, "models")
     assert made.model == "ft:b:acme:poet:12345678"
-    assert made.made_at == (await asked(world, "get", job_id)).finished_at
+    assert made.made_at == (await as_tenant(world, "get", job_id)).finished_at
     for model in (made.model, f"{made.model}:ckpt-step-3"):
-        assert await asked(world, "has_made", model)
-        assert not await asked(world, "has_made", model, tenant=world.other)
+        assert await as_tenant(world, "has_made", model)
+        assert not await as_tenant(world, "has_made", model, tenant=world.other)
     for model in ("ft:b:acme:poet", f"{made.model}:ckpt-step-4", "ft:b:other:poet:12345678"):
-        assert not await asked(world, "has_made", model)
+        assert not await as_tenant(world, "has_made", model)
 
 
 async def test_the_operator_sees_all_jobs_and_an_administrator_its_tenants(world: Any) -> None:
-    ours = [(await asked(world, "create", REQUEST)).id for _ in range(2)]
-    theirs = (await asked(world, "create", REQUEST, tenant=world.other)).id
-    await asked(world, "cancel", ours[0])
+    ours = [(await as_tenant(world, "create", REQUEST)).id for _ in range(2)]
+    theirs = (await as_tenant(world, "create", REQUEST, tenant=world.other)).id
+    await as_tenant(world, "cancel", ours[0])
 
     async def found(within: str | None = None, **wanted: Any) -> list[str]:
         async with world.store.admin(within=within) as admin:
@@ -384,15 +384,15 @@ async def test_the_operator_sees_all_jobs_and_an_administrator_its_tenants(world
             await admin.jobs.list(after=theirs)
 
 
-async def test_a_tenants_limits_are_looked_at_before_the_work(world: Any) -> None:
+async def test_a_tenants_limits_are_checked_before_the_work(world: Any) -> None:
     await world.publish("poet")
     for limits, name in (({"max_adapters": 1}, "max_adapters"), ({"max_storage_bytes": 1}, "max_storage_bytes")):
         await limited(world, **{"max_adapters": None, "max_storage_bytes": None, **limits})
         with pytest.raises(Conflict, match=name) as refused:
-            await asked(world, "create", REQUEST)
+            await as_tenant(world, "create", REQUEST)
         assert refused.value.code == "quota_exceeded"
     await limited(world, max_adapters=2, max_storage_bytes=None)
-    await asked(world, "create", REQUEST)
+    await as_tenant(world, "create", REQUEST)
 
 
 async def test_a_deleted_tenants_jobs_are_cancelled(world: Any) -> None:
@@ -400,11 +400,11 @@ async def test_a_deleted_tenants_jobs_are_cancelled(world: Any) -> None:
     done = await queued(world)
     for _ in ids:
         assert await claimed(world, most=9) is not None
-    await asked(world, "cancel", done)
+    await as_tenant(world, "cancel", done)
     async with world.store.admin(write=True) as admin:
         await admin.tenants.delete(world.acme.id)
     with pytest.raises(NotFound):
-        await said(world, "renew", ids[0], "w1")
+        await as_worker(world, "renew", ids[0], "w1")
     assert await claimed(world, most=9) is None
     async with world.store.admin() as admin:
         page = await admin.jobs.list(tenant_id=world.acme.id)

@@ -1,4 +1,4 @@
-"""What a run can go on from on another machine, on both databases and with blobs on a disk and in S3."""
+"""Snapshots from which a run can resume on another machine, on both databases and with blobs on disk and in S3."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ class Run:
         async with self.world.store.admin(write=True) as admin:
             await admin.job_queue.claim("w1", JobStatus.VALIDATING, 1)
 
-    async def keep(self, step: int, worker: str = "w1") -> None:
+    async def store_snapshot(self, step: int, worker: str = "w1") -> None:
         name = f"run/checkpoint-{step}/run.json"
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(f"step {step}")
@@ -42,23 +42,23 @@ class Run:
         async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
             await scope.run_snapshots.save(self.job_id, worker, step, files)
 
-    async def kept(self, tenant: Any = None) -> RunSnapshot | None:
+    async def blob_files(self, tenant: Any = None) -> RunSnapshot | None:
         async with self.world.store.tenant((tenant or self.world.acme).id) as scope:
             found: RunSnapshot | None = await scope.run_snapshots.latest(self.job_id)
         return found
 
     async def content(self) -> dict[str, bytes]:
         pieces = self.world.store.blobs.of(self.world.acme.id).pieces
-        kept = await self.kept()
+        kept = await self.stored()
         assert kept is not None
         return {name: b"".join([each async for each in pieces.read([piece])]) for name, piece in kept.files.items()}
 
-    async def say(self, method: str, *arguments: Any) -> None:
+    async def as_worker(self, method: str, *arguments: Any) -> None:
         async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
             await getattr(scope.job_lease, method)(self.job_id, "w1", *arguments)
 
-    async def silence(self) -> None:
-        """The lease has run out."""
+    async def expire_lease(self) -> None:
+        """Make the lease expire."""
         async with self.world.store._database.operator(write=True) as session:
             past = await session.scalar(database_now().select()) - timedelta(seconds=1)
             await session.execute(update(JobRow).where(JobRow.id == self.job_id).values(held_until=past))
@@ -71,65 +71,65 @@ async def run(world: Any, tmp_path: Path) -> Run:
     return made
 
 
-async def test_the_newest_is_kept_and_the_one_before_is_swept(run: Run, kept: Any) -> None:
-    assert await run.kept() is None
+async def test_the_newest_is_kept_and_the_previous_one_swept(run: Run, blob_files: Any) -> None:
+    assert await run.stored() is None
     for step in (3, 12):
-        await run.keep(step)
+        await run.store_snapshot(step)
     assert await run.content() == {"run/checkpoint-12/run.json": b"step 12", "metrics.jsonl": b"12\n"}
-    found = await run.kept()
+    found = await run.stored()
     assert found is not None
     assert found.step == 12
-    assert await run.kept(run.world.other) is None, "it is its tenant's"
-    assert len(kept.names()) == 4
+    assert await run.stored(run.world.other) is None, "it is its tenant's"
+    assert len(blob_files.names()) == 4
     await run.world.store.sweep(NOW, NOW)
-    assert len(kept.names()) == 2
+    assert len(blob_files.names()) == 2
     assert len(await run.content()) == 2
 
 
-async def test_a_worker_that_lost_the_job_keeps_nothing(run: Run, kept: Any) -> None:
-    await run.keep(3)
+async def test_a_worker_that_lost_the_job_stores_nothing(run: Run, blob_files: Any) -> None:
+    await run.store_snapshot(3)
     with pytest.raises(LeaseLost):
-        await run.keep(5, worker="w2")
-    await run.silence()
+        await run.store_snapshot(5, worker="w2")
+    await run.expire_lease()
     with pytest.raises(LeaseLost):
-        await run.keep(6)
+        await run.store_snapshot(6)
     assert set(await run.content()) == {"run/checkpoint-3/run.json", "metrics.jsonl"}
     await run.world.store.sweep(NOW, NOW)
-    assert len(kept.names()) == 2, "what came too late is swept"
+    assert len(blob_files.names()) == 2, "what came too late is swept"
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "cancelled in silence", "tenant deleted"])
-async def test_it_goes_with_its_job(run: Run, kept: Any, end: str) -> None:
-    await run.keep(3)
+async def test_a_snapshot_is_deleted_with_its_job(run: Run, blob_files: Any, end: str) -> None:
+    await run.store_snapshot(3)
     if end == "succeeded":
-        await run.say("succeed", "ft:m", None)
+        await run.as_worker("succeed", "ft:m", None)
     elif end == "failed":
-        await run.say("fail", Failure("a", "b"))
+        await run.as_worker("fail", Failure("a", "b"))
     elif end == "cancelled":
-        await run.say("cancelled")
+        await run.as_worker("cancelled")
     elif end == "tenant deleted":
         async with run.world.store.admin(write=True) as admin:
             await admin.tenants.delete(run.world.acme.id)
     else:
-        await run.silence()
+        await run.expire_lease()
         async with run.world.store.tenant(run.world.acme.id, write=True) as scope:
             await scope.jobs.cancel(run.job_id)
-    assert await run.kept() is None
+    assert await run.stored() is None
     await run.world.store.sweep(NOW, NOW)
-    assert kept.names() == []
+    assert blob_files.names() == []
 
 
 @pytest.mark.parametrize("pause", ["pause", "requeue"])
-async def test_it_stays_while_the_job_waits(run: Run, pause: str) -> None:
-    await run.keep(3)
-    await run.say(pause)
+async def test_a_snapshot_is_kept_while_the_job_waits(run: Run, pause: str) -> None:
+    await run.store_snapshot(3)
+    await run.as_worker(pause)
     await run.world.store.sweep(NOW, NOW)
     assert len(await run.content()) == 2
 
 
-async def test_it_is_no_file_of_the_apis_and_counts_for_no_quota(run: Run) -> None:
+async def test_a_snapshot_is_no_api_file_and_counts_against_no_quota(run: Run) -> None:
     store, tenant = run.world.store, run.world.acme.id
-    await run.keep(3)
+    await run.store_snapshot(3)
     async with store.tenant(tenant) as scope:
         assert not (await scope.files.list(tuple(Purpose))).items
     async with store.admin(write=True) as admin:

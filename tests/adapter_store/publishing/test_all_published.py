@@ -1,4 +1,4 @@
-"""What the operator is told about contents: names of all tenants, of living versions only."""
+"""The operator's view of contents: names from all tenants, of versions that are not deleted."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def test_names_of_contents(world: Any) -> None:
     }
 
 
-async def test_what_was_deleted_has_no_name(world: Any) -> None:
+async def test_deleted_versions_have_no_name(world: Any) -> None:
     version = await world.publish("support")
     async with world.adapters(write=True) as adapters:
         await adapters.delete("support")
@@ -30,7 +30,7 @@ async def test_what_was_deleted_has_no_name(world: Any) -> None:
         assert await admin.published.names([]) == {}
 
 
-async def test_more_contents_than_one_query_takes(world: Any) -> None:
+async def test_more_contents_than_one_query_returns(world: Any) -> None:
     version = await world.publish("support")
     wanted = [(world.acme.id, f"sha256:{number}") for number in range(1200)] + [(world.acme.id, version.digest)]
     async with world.store.admin() as admin:

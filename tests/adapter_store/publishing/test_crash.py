@@ -1,4 +1,4 @@
-"""A process that dies at any step of a publication leaves a whole version or none, and nothing for ever."""
+"""A process that dies at any step of a publication leaves a complete version or none, and nothing behind forever."""
 
 import asyncio
 import json
@@ -24,9 +24,9 @@ from loragate.v1 import engine_pb2
 
 SECRET = b"k" * 32
 SLOW_PARTS = pytest.param("parts", "s3", marks=pytest.mark.long)
-SLOWLY = pytest.param("s3", marks=pytest.mark.long)  # a hundred times a new client
-# Forks a process for each number of steps that it may take before it dies, until one gets to the end. A step is a
-# call that changes the disk, a SQL statement or a commit.
+SLOWLY = pytest.param("s3", marks=pytest.mark.long)  # a hundred new clients
+# Forks a process for each number of steps that it may take before it dies, until one finishes. A step is a call that
+# changes the disk, a SQL statement or a commit.
 PROGRAM = """
 import asyncio, io, json, os, sys
 from pathlib import Path
@@ -118,7 +118,7 @@ async def sites(
     migrated_sqlite: Path,
     manifest: engine_pb2.Manifest,
 ) -> tuple[str, list[tuple[Path, str]]]:
-    """A tenant's id, and many copies of one data directory with a base model, each with a place for blobs."""
+    """A tenant's id, and many copies of one data directory with a base model, each with its blob store."""
     origin = tmp_path / "origin"
     origin.mkdir()
     shutil.copy(migrated_sqlite, origin / "store.db")
@@ -137,7 +137,7 @@ async def _open(site: tuple[Path, str]) -> Store:
 
 
 async def _die_everywhere(what: str, sites: Any, upload: Any, tmp_path: Path) -> Any:
-    """The sites of those that died, and of the one that did not, which is the last."""
+    """Return where each process died, and last the complete run of the one that did not."""
     tenant_id, directories = sites
     (tmp_path / "config").write_bytes(upload.config)
     (tmp_path / "tensors").write_bytes(upload.tensors)
@@ -160,7 +160,7 @@ async def _die_everywhere(what: str, sites: Any, upload: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["disk", SLOWLY])
-async def test_a_publication_cut_off_anywhere(sites: Any, make_upload: Any, tmp_path: Path) -> None:
+async def test_a_publication_killed_at_any_step(sites: Any, make_upload: Any, tmp_path: Path) -> None:
     upload = make_upload()
     ended = await _die_everywhere("publish", sites, upload, tmp_path)
     assert len(ended) > 20
@@ -170,19 +170,19 @@ async def test_a_publication_cut_off_anywhere(sites: Any, make_upload: Any, tmp_
 
 
 @pytest.mark.parametrize("kind", ["disk"])
-async def test_an_import_cut_off_anywhere_goes_on(sites: Any, make_upload: Any, tmp_path: Path) -> None:
-    """And becomes one version, from the moment on that it was asked for."""
+async def test_an_import_killed_at_any_step_continues(sites: Any, make_upload: Any, tmp_path: Path) -> None:
+    """It becomes one version, from the moment at which it was requested."""
     upload = make_upload()
     ended = await _die_everywhere("imported", sites, upload, tmp_path)
     assert len(ended) > 20
     some = [*ended[:-1:2], ended[-1]]
-    outcomes = [await _after_going_on(site, sites[0], upload) for site in some]
+    outcomes = [await _after_recovery(site, sites[0], upload) for site in some]
     assert outcomes == sorted(outcomes)
     assert (outcomes[0], outcomes[-1]) == (0, 1)
 
 
-async def _after_going_on(site: tuple[Path, str], tenant_id: str, upload: Any) -> int:
-    """How many imports a crash left, once others have done with them."""
+async def _after_recovery(site: tuple[Path, str], tenant_id: str, upload: Any) -> int:
+    """Return how many imports a crash left, once other processes have finished them."""
     store = await _open(site)
     try:
         async with store._database.operator(write=True) as session:
@@ -209,14 +209,14 @@ async def _after_going_on(site: tuple[Path, str], tenant_id: str, upload: Any) -
             adapters = list(await scope.adapters.list())
             versions = [each.version for one in adapters for each in await scope.adapters.versions(one.name)]
         assert imports == [(ImportStatus.READY, version) for version in versions]
-        assert len(_kept(site)) == 2 * len(versions)
+        assert len(_stored(site)) == 2 * len(versions)
         return len(versions)
     finally:
         await store.close()
 
 
 @pytest.mark.parametrize(("what", "kind"), [("file", "disk"), ("file", "s3"), ("parts", "disk"), SLOW_PARTS])
-async def test_a_file_cut_off_anywhere(what: str, sites: Any, make_upload: Any, tmp_path: Path) -> None:
+async def test_a_file_killed_at_any_step(what: str, sites: Any, make_upload: Any, tmp_path: Path) -> None:
     upload = make_upload()
     ended = await _die_everywhere(what, sites, upload, tmp_path)
     assert len(ended) > (8 if what == "file" else 25)
@@ -226,7 +226,7 @@ async def test_a_file_cut_off_anywhere(what: str, sites: Any, make_upload: Any, 
 
 
 async def _files_after(site: tuple[Path, str], tenant_id: str, content: bytes) -> int:
-    """How many files a crash left. They are whole, and once no upload is pending nothing else is there."""
+    """Return how many files a crash left. They are complete, and once no upload is pending nothing else exists."""
     store = await _open(site)
     try:
         async with store.tenant(tenant_id) as scope:
@@ -237,19 +237,21 @@ async def _files_after(site: tuple[Path, str], tenant_id: str, content: bytes) -
         async with store._database.operator(write=True) as session:
             await session.execute(update(FileUploadRow).values(expires_at=utc_now() - timedelta(days=2)))
         await store.sweep(timedelta(0))
-        assert len(_kept(site)) == sum(len(each) for each in pieces)
+        assert len(_stored(site)) == sum(len(each) for each in pieces)
         return len(files)
     finally:
         await store.close()
 
 
-def _kept(site: tuple[Path, str]) -> list[str]:
+def _stored(site: tuple[Path, str]) -> list[str]:
     fs, root = url_to_fs(site[1], use_listings_cache=False)
     return list(fs.find(root))
 
 
 async def _outcome(site: tuple[Path, str], tenant_id: str, upload: Any) -> int:
-    """How many versions a crash left. They are whole, publishing goes on, and what nobody needs is reclaimed."""
+    """Return how many versions a crash left. They are complete, publishing still works, and unused
+    files are reclaimed.
+    """
     store = await _open(site)
     try:
         async with store.tenant(tenant_id) as scope:
@@ -260,10 +262,11 @@ async def _outcome(site: tuple[Path, str], tenant_id: str, upload: Any) -> int:
             await _check_bytes(store, tenant_id, digest, upload)
         async with store.tenant(tenant_id, write=True) as scope:
             again = await scope.publisher.publish("support", upload.config, upload.file(), probe=no_probe)
-        assert again.version in (published + 1, published + 2)  # the number of what was cut off is used up
+        # the version number of the killed publication is used up
+        assert again.version in (published + 1, published + 2)
         await _check_bytes(store, tenant_id, again.digest, upload)
         await store.sweep(timedelta(0), timedelta(0))
-        assert len(_kept(site)) == 2
+        assert len(_stored(site)) == 2
         return published
     finally:
         await store.close()

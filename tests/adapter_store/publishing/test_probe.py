@@ -1,4 +1,4 @@
-"""A version is nothing to anybody before the engine has computed with it."""
+"""A version is invisible until the engine has computed with it."""
 
 import asyncio
 import sys
@@ -16,11 +16,11 @@ from tests.adapter_store.conftest import SECRET_KEY, HeldProbe
 NOW = timedelta(0)
 
 
-async def _refused(tenant_id: str, staged: Any) -> None:
+async def _rejected(tenant_id: str, staged: Any) -> None:
     raise AdapterInvalid("it gives NaN")
 
 
-async def _away(tenant_id: str, staged: Any) -> None:
+async def _unavailable(tenant_id: str, staged: Any) -> None:
     raise Unavailable("the engine is away")
 
 
@@ -29,7 +29,7 @@ async def _send(world: Any, *, seed: int = 0, **more: Any) -> Any:
     return await world.send("support", upload.config, upload.file(), **more)
 
 
-async def test_what_is_being_verified_is_seen_by_nobody_and_holds_nothing_up(world: Any) -> None:
+async def test_a_version_being_verified_is_invisible_and_blocks_nothing(world: Any) -> None:
     held = HeldProbe()
     publishing = asyncio.create_task(_send(world, probe=held))
     await held.asked.wait()
@@ -50,7 +50,7 @@ async def test_what_is_being_verified_is_seen_by_nobody_and_holds_nothing_up(wor
     assert (await publishing).version == 1
 
 
-async def test_it_is_ready_and_its_alias_moved_in_one_step(world: Any) -> None:
+async def test_a_version_becomes_ready_and_its_alias_moves_in_one_step(world: Any) -> None:
     held = HeldProbe()
     await world.publish("support", seed=1)
     publishing = asyncio.create_task(_send(world, seed=2, probe=held, alias="default"))
@@ -69,8 +69,8 @@ async def test_it_is_ready_and_its_alias_moved_in_one_step(world: Any) -> None:
         assert [version.version for version in await adapters.versions("support")] == [2, 1]
 
 
-@pytest.mark.parametrize(("probe", "error"), [(_refused, AdapterInvalid), (_away, Unavailable)])
-async def test_what_fails_the_probe_leaves_a_reason_and_nothing_else(world: Any, probe: Any, error: Any) -> None:
+@pytest.mark.parametrize(("probe", "error"), [(_rejected, AdapterInvalid), (_unavailable, Unavailable)])
+async def test_a_version_that_fails_the_probe_leaves_only_its_reason(world: Any, probe: Any, error: Any) -> None:
     await world.publish("support", seed=1)
     with pytest.raises(error):
         await _send(world, seed=2, probe=probe)
@@ -87,14 +87,14 @@ async def test_what_fails_the_probe_leaves_a_reason_and_nothing_else(world: Any,
     with pytest.raises(NotFound):
         async with world.adapters(write=True) as adapters:
             await adapters.restore_version("support", 2)
-    assert (await world.store.sweep(NOW)).adapters == 1  # what is deleted is kept, what was rejected is not
+    assert (await world.store.sweep(NOW)).adapters == 1  # deleted versions are kept, rejected ones are not
     with pytest.raises(LookupError):
         await world.store.open_adapter(world.acme.id, rejected.digest)
 
 
 async def test_a_name_whose_first_version_is_rejected_is_free_and_cannot_be_restored(world: Any) -> None:
     with pytest.raises(AdapterInvalid):
-        await _send(world, probe=_refused)
+        await _send(world, probe=_rejected)
     async with world.adapters(write=True) as adapters:
         assert len(await adapters.list()) == 0
         assert len(await adapters.list(AdapterFilter(status=AdapterStatus.DELETED))) == 0
@@ -108,7 +108,7 @@ async def test_a_rejected_first_version_leaves_the_name_to_another_that_is_being
     publishing = asyncio.create_task(_send(world, seed=1, probe=held))
     await held.asked.wait()
     with pytest.raises(AdapterInvalid):
-        await _send(world, seed=2, probe=_refused)
+        await _send(world, seed=2, probe=_rejected)
     held.told.set()
     assert (await publishing).version == 1
     async with world.adapters() as adapters:
@@ -126,7 +126,7 @@ async def test_a_later_upload_that_is_ready_first_keeps_the_alias(world: Any) ->
         assert (await adapters.route("support")).pick().version == 2
 
 
-async def test_an_adapter_that_is_deleted_meanwhile_stays_deleted(world: Any) -> None:
+async def test_an_adapter_deleted_meanwhile_stays_deleted(world: Any) -> None:
     held = HeldProbe()
     await world.publish("support", seed=1)
     publishing = asyncio.create_task(_send(world, seed=2, probe=held))
@@ -140,7 +140,7 @@ async def test_an_adapter_that_is_deleted_meanwhile_stays_deleted(world: Any) ->
         assert len(await adapters.list()) == 0
 
 
-async def test_no_connection_is_held_while_the_engine_tries_it(world: Any) -> None:
+async def test_no_connection_is_held_during_the_probe(world: Any) -> None:
     pool = world.store._database._engine.pool
     out = []
 
@@ -153,7 +153,7 @@ async def test_no_connection_is_held_while_the_engine_tries_it(world: Any) -> No
     assert out == [0]
 
 
-async def test_a_publication_that_died_while_it_was_verified_is_given_up(world: Any) -> None:
+async def test_a_publication_that_died_during_its_probe_is_given_up(world: Any) -> None:
     class Died(BaseException):
         pass
 
@@ -190,7 +190,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_of_processes_that_publish_at_once_each_wins_numbers_of_its_own(
+async def test_concurrent_publishing_processes_get_distinct_numbers(
     world: Any, database_url: str, blob_url: str, tmp_path: Path
 ) -> None:
     upload = world.make_upload()

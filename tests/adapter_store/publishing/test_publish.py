@@ -33,7 +33,7 @@ async def test_bytes_come_back_as_they_were_uploaded(world: Any) -> None:
         await world.store.open_adapter(world.other.id, published.digest)
 
 
-async def test_a_path_is_as_good_as_an_open_file(world: Any, tmp_path: Path) -> None:
+async def test_a_path_works_like_an_open_file(world: Any, tmp_path: Path) -> None:
     upload = world.make_upload()
     path = tmp_path / "spooled"
     path.write_bytes(upload.tensors)
@@ -41,14 +41,14 @@ async def test_a_path_is_as_good_as_an_open_file(world: Any, tmp_path: Path) -> 
     assert published.size_bytes == len(upload.tensors)
 
 
-async def test_the_same_content_twice_is_two_versions_with_one_copy(world: Any, kept: Any) -> None:
+async def test_the_same_content_twice_is_two_versions_with_one_copy(world: Any, blob_files: Any) -> None:
     first = await world.publish("support")
     second = await world.publish("support")
     assert (second.version, second.digest) == (2, first.digest)
-    assert len(kept.names(".safetensors")) == 1
+    assert len(blob_files.names(".safetensors")) == 1
 
 
-async def test_what_says_the_same_in_other_bytes_shares_the_first_ones_bytes(world: Any) -> None:
+async def test_equal_content_in_other_bytes_shares_the_first_bytes(world: Any) -> None:
     upload = world.make_upload()
     again = orjson.dumps(orjson.loads(upload.config), option=orjson.OPT_INDENT_2)
     labelled = save(load(upload.tensors), metadata={"format": "pt"})
@@ -61,10 +61,10 @@ async def test_what_says_the_same_in_other_bytes_shares_the_first_ones_bytes(wor
     assert (second.digest, second.size_bytes) == (first.digest, len(upload.tensors))
 
 
-async def test_the_same_content_of_two_tenants_is_two_copies(world: Any, kept: Any) -> None:
+async def test_the_same_content_of_two_tenants_is_two_copies(world: Any, blob_files: Any) -> None:
     await world.publish("support")
     await world.publish("support", tenant=world.other)
-    assert len(kept.names(".safetensors")) == 2
+    assert len(blob_files.names(".safetensors")) == 2
 
 
 async def test_a_new_version_moves_only_the_alias_it_names(world: Any) -> None:
@@ -77,19 +77,19 @@ async def test_a_new_version_moves_only_the_alias_it_names(world: Any) -> None:
         }
 
 
-async def test_publications_at_once_get_different_numbers(world: Any) -> None:
+async def test_concurrent_publications_get_different_numbers(world: Any) -> None:
     published = await asyncio.gather(*(world.publish("support", seed=seed) for seed in range(8)))
     assert sorted(version.version for version in published) == list(range(1, 9))
     assert len({version.adapter_id for version in published}) == 1
 
 
-async def test_a_refused_adapter_leaves_nothing(world: Any, kept: Any) -> None:
+async def test_a_rejected_adapter_leaves_nothing(world: Any, blob_files: Any) -> None:
     with pytest.raises(AdapterInvalid) as refused:
         await world.publish("support", target_modules=["no_such_module"])
     assert refused.value.param
     async with world.adapters() as adapters:
         assert len(await adapters.list()) == 0
-    assert not kept.names(".safetensors")
+    assert not blob_files.names(".safetensors")
 
 
 async def test_a_non_finite_tensor_is_named(world: Any) -> None:
@@ -123,7 +123,7 @@ async def test_names_are_checked(world: Any, name: str, alias: str, param: str) 
     assert refused.value.param == param
 
 
-async def test_without_a_manifest_nothing_can_be_checked(store: Any, make_upload: Any) -> None:
+async def test_without_a_manifest_nothing_is_accepted(store: Any, make_upload: Any) -> None:
     async with store.admin(write=True) as admin:
         tenant = await admin.tenants.create("acme")
     upload = make_upload()
@@ -139,8 +139,8 @@ async def test_a_deleted_tenant_cannot_publish(world: Any) -> None:
         await world.publish("support")
 
 
-async def test_no_row_without_its_bytes(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that takes the bytes between the copy and the row makes the publication fail as a whole."""
+async def test_there_is_no_row_without_its_bytes(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that deletes the bytes between the copy and the row makes the publication fail as a whole."""
     blobs = type(world.store.blobs.of(world.acme.id))
     put = blobs.put
 
@@ -156,7 +156,7 @@ async def test_no_row_without_its_bytes(world: Any, monkeypatch: pytest.MonkeyPa
         assert len(await adapters.list()) == 0
 
 
-async def test_numbers_are_never_given_twice(world: Any) -> None:
+async def test_version_numbers_are_never_reused(world: Any) -> None:
     await world.publish("support", seed=1)
     await world.publish("support", seed=2, alias="canary")
     async with world.adapters(write=True) as adapters:
@@ -166,7 +166,7 @@ async def test_numbers_are_never_given_twice(world: Any) -> None:
 
 
 async def test_no_connection_is_held_while_an_upload_is_checked(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer of the same tenant gets through between the check and the row."""
+    """Another writer of the same tenant gets through between the check and the row."""
     blobs = type(world.store.blobs.of(world.acme.id))
     put = blobs.put
     await world.publish("first")

@@ -1,4 +1,4 @@
-"""Bytes that change behind our back, on a disk and in S3."""
+"""Bytes that change outside loragate, on disk and in S3."""
 
 from datetime import timedelta
 from typing import Any
@@ -49,7 +49,7 @@ async def _statuses(world: Any, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-async def test_what_is_damaged_is_quarantined_alone(world: Any, kept: Any, what: str) -> None:
+async def test_only_damaged_content_is_quarantined(world: Any, blob_files: Any, what: str) -> None:
     before = await world.publish("support", seed=1)
     heard: list[None] = []
     world.store.on_damage = lambda: heard.append(None)
@@ -60,10 +60,10 @@ async def test_what_is_damaged_is_quarantined_alone(world: Any, kept: Any, what:
     file, change = CHANGES[what]
     (which,) = [
         index
-        for index, name in enumerate(kept.names(file))
+        for index, name in enumerate(blob_files.names(file))
         if name.startswith(f"{world.acme.id}/{damaged.digest.removeprefix('sha256:')}")
     ]
-    _damage(kept, file, change, which)
+    _damage(blob_files, file, change, which)
     with pytest.raises(CorruptBlob):
         await _read(world, damaged.digest)
     assert await _statuses(world, "support") == ["quarantined", "ready"]
@@ -79,13 +79,13 @@ async def test_what_is_damaged_is_quarantined_alone(world: Any, kept: Any, what:
     assert {event.target for event in told} == {"adapter_version:support:2", "adapter_version:twin:1"}
     assert all(event.after["reason"] for event in told)
     await world.store.sweep(timedelta(0))
-    assert len(kept.names(TENSORS_FILE)) == 3, "it is kept for who wants to know"
+    assert len(blob_files.names(TENSORS_FILE)) == 3, "it is kept for who wants to know"
 
 
-async def test_the_same_content_anew_heals(world: Any, kept: Any) -> None:
+async def test_publishing_the_same_content_again_heals(world: Any, blob_files: Any) -> None:
     published = await world.publish("support", seed=1)
     good = await _read(world, published.digest)
-    _damage(kept, TENSORS_FILE, _flip)
+    _damage(blob_files, TENSORS_FILE, _flip)
     with pytest.raises(CorruptBlob):
         await _read(world, published.digest)
     await world.publish("support", seed=1)
@@ -93,7 +93,7 @@ async def test_the_same_content_anew_heals(world: Any, kept: Any) -> None:
     assert await _read(world, published.digest) == good
 
 
-async def test_a_fault_on_the_way_quarantines_nothing(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_error_quarantines_nothing(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     published = await world.publish("support")
     chunks, spoilt = Objects.chunks, [True]
 
@@ -109,12 +109,12 @@ async def test_a_fault_on_the_way_quarantines_nothing(world: Any, monkeypatch: p
     assert await _read(world, published.digest)
 
 
-async def test_the_last_chunk_comes_only_when_all_is_well(
-    world: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+async def test_the_last_chunk_is_sent_only_after_verification(
+    world: Any, blob_files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loragate.adapter_store.blobs.filesystem.CHUNK_BYTES", 100)
     published = await world.publish("support")
-    _damage(kept, TENSORS_FILE, lambda content: content[:-101] + b"\xff" + content[-100:])
+    _damage(blob_files, TENSORS_FILE, lambda content: content[:-101] + b"\xff" + content[-100:])
     stored = await world.store.open_adapter(world.acme.id, published.digest)
     got: list[bytes] = []
     with pytest.raises(CorruptBlob):

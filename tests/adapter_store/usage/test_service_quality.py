@@ -1,4 +1,4 @@
-"""How a tenant was served: on both databases."""
+"""A tenant's service quality, on both databases."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,7 +35,7 @@ async def _served(world: Any, query: ServiceQuery = LATELY) -> Service:
     return served
 
 
-async def test_whoever_asks_hears_of_its_own_hours(world: Any) -> None:
+async def test_a_tenants_quality_covers_its_own_requests_of_the_period(world: Any) -> None:
     assert await _served(world) == Service()
     records = [_record(world, number, adapter=("a", None)[number % 2]) for number in range(1, 101)]
     records += [
@@ -50,7 +50,7 @@ async def test_whoever_asks_hears_of_its_own_hours(world: Any) -> None:
     assert await _served(world) == Service(102, 1, FirstToken(50.5, 50, 90, 95, 99))
 
 
-async def test_only_the_latest_are_looked_at(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_latest_requests_are_considered(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_REQUESTS", 3)
     async with world.store.admin(write=True) as admin:
         await admin.settlement.settle([_record(world, number) for number in range(10)])

@@ -28,7 +28,7 @@ def _record(world: Any, number: int, **fields: Any) -> UsageRecord:
     return UsageRecord(**plain | fields)
 
 
-async def test_the_ledger_tells_each_version_apart(world: Any) -> None:
+async def test_the_ledger_distinguishes_versions(world: Any) -> None:
     records = [_record(world, number) for number in range(1, 101)]
     records += [
         _record(world, 101, adapter_version=2, outcome=Outcome.FAILED, ttft_ms=None),

@@ -1,4 +1,4 @@
-"""The usage ledger: each record once, sums that always agree with it, and questions that never read it."""
+"""The usage ledger: each record counts once, the sums always agree with it, and queries never read it."""
 
 import asyncio
 import random
@@ -50,7 +50,7 @@ async def settle(world: Any, *records: UsageRecord) -> int:
 
 
 async def rows_of(world: Any, *groupings: Grouping, limit: int = 100, **only: str) -> list[Any]:
-    """All pages, as the operator sees them."""
+    """Return all pages as the operator sees them."""
     query = UsageQuery(*EVER, frozenset(groupings), only)
     found: list[Any] = []
     while True:
@@ -76,7 +76,7 @@ def sum_of(records: Sequence[UsageRecord]) -> UsageSums:
 
 
 async def balance(database_url: str) -> None:
-    """The ledger and its sums by hour and by day say the same, key by key."""
+    """Check that the ledger and its hourly and daily sums agree, key by key."""
     database = Database(database_url)
     ledger: dict[Any, list[int]] = {}
     sums: dict[Any, list[int]] = {}
@@ -97,7 +97,7 @@ async def balance(database_url: str) -> None:
     assert sums == ledger
 
 
-async def test_a_record_comes_back_as_it_was(world: Any, database_url: str) -> None:
+async def test_a_record_is_read_back_unchanged(world: Any, database_url: str) -> None:
     record = a_record(world, outcome=Outcome.DISCONNECTED)
     bare = a_record(world, adapter=None, adapter_version=None, adapter_digest=None, ttft_ms=None, amount=None)
     assert await settle(world, record, bare) == 2
@@ -105,8 +105,8 @@ async def test_a_record_comes_back_as_it_was(world: Any, database_url: str) -> N
     async with database.operator() as session:
         rows = {row.id: row for row in await session.scalars(select(UsageRecordRow))}
         for sent in (record, bare):
-            kept = rows[sent.id]
-            assert all(getattr(kept, name) == getattr(sent, name) for name in UsageRecord.__dataclass_fields__)
+            blob_files = rows[sent.id]
+            assert all(getattr(blob_files, name) == getattr(sent, name) for name in UsageRecord.__dataclass_fields__)
     await database.close()
 
 
@@ -120,7 +120,7 @@ async def test_a_record_counts_once_however_often_it_is_settled(world: Any, data
     await balance(database_url)
 
 
-async def test_several_writers_settle_the_same_records_at_once(world: Any, database_url: str) -> None:
+async def test_several_writers_settle_the_same_records_concurrently(world: Any, database_url: str) -> None:
     records = [a_record(world, key_id=f"key{i % 3}", started_at=NOON + timedelta(hours=i % 30)) for i in range(60)]
     writers = [settle(world, *random.Random(seed).sample(records, 50)) for seed in range(6)]
     assert sum(await asyncio.gather(*writers)) <= len(records)
@@ -156,7 +156,7 @@ async def test_hours_and_days_are_utc(world: Any) -> None:
     assert day.keys == {"start": datetime(2026, 3, 15, tzinfo=UTC)}
 
 
-async def test_what_rows_are_told_apart_by(world: Any) -> None:
+async def test_rows_are_grouped_by_every_dimension(world: Any) -> None:
     mine = a_record(world)
     next_version = a_record(world, adapter_version=2, key_id="key2")
     base = a_record(world, adapter=None, adapter_version=None, adapter_digest=None, started_at=NOON - timedelta(days=1))
@@ -184,7 +184,7 @@ async def test_what_rows_are_told_apart_by(world: Any) -> None:
     assert await totals_of(world, adapter="support", key_id="key1") == sum_of([mine, theirs])
 
 
-async def test_pages_hold_every_row_once_in_order(world: Any) -> None:
+async def test_pages_contain_every_row_once_in_order(world: Any) -> None:
     records = [
         a_record(world, adapter=f"adapter{i % 4}", key_id=f"key{i % 3}", started_at=NOON - timedelta(hours=7 * (i % 5)))
         for i in range(60)
@@ -201,7 +201,7 @@ async def test_pages_hold_every_row_once_in_order(world: Any) -> None:
 
 
 @pytest.mark.parametrize("after", ["", "x", "WzFd", "bnVsbA", "W10", "e30", "~", "W" * 5000, "WyJcdTAwMDAiXQ", "é"])
-async def test_what_is_no_cursor_is_refused(world: Any, after: str) -> None:
+async def test_an_invalid_cursor_is_rejected(world: Any, after: str) -> None:
     async with world.store.admin() as admin:
         for groupings in ({Grouping.ADAPTER}, {Grouping.DAY}, {Grouping.MODEL}):
             with pytest.raises(Invalid) as refused:
@@ -209,7 +209,7 @@ async def test_what_is_no_cursor_is_refused(world: Any, after: str) -> None:
             assert refused.value.param == "after"
 
 
-async def test_a_period_is_widened_to_what_is_summed(world: Any) -> None:
+async def test_a_period_is_widened_to_whole_buckets(world: Any) -> None:
     records = [a_record(world, started_at=NOON + timedelta(minutes=20 * i)) for i in range(9)]  # 12:00 to 14:40
     await settle(world, *records)
     query = UsageQuery(NOON + timedelta(minutes=59), NOON + timedelta(minutes=61))
@@ -220,7 +220,7 @@ async def test_a_period_is_widened_to_what_is_summed(world: Any) -> None:
         assert await admin.usage.totals(by_day) == sum_of(records)
 
 
-async def test_periods_that_are_none_are_refused() -> None:
+async def test_invalid_periods_are_rejected() -> None:
     with pytest.raises(Invalid, match="before"):
         UsageQuery(NOON, NOON - timedelta(hours=1))
     with pytest.raises(Invalid, match="not by both"):
@@ -254,7 +254,7 @@ async def test_a_page_and_its_totals_are_two_statements_over_sums(world: Any) ->
     assert not any("usage_records" in statement for statement in sent)
 
 
-async def test_old_rows_go_and_their_sums_stay(world: Any, database_url: str) -> None:
+async def test_old_rows_are_deleted_and_their_sums_stay(world: Any, database_url: str) -> None:
     old = [a_record(world, started_at=NOON - timedelta(days=100)) for _ in range(5)]
     new = a_record(world)
     await settle(world, new, *old)
@@ -271,7 +271,7 @@ async def test_old_rows_go_and_their_sums_stay(world: Any, database_url: str) ->
     assert await totals_of(world) == sum_of([new, *old])
 
 
-def test_ids_are_unique_and_in_the_order_of_time() -> None:
+def test_ids_are_unique_and_ordered_by_time() -> None:
     ids = [new_usage_id() for _ in range(1000)]
     assert len(set(ids)) == 1000
     assert [id_[:16] for id_ in ids] == sorted(id_[:16] for id_ in ids)

@@ -31,11 +31,11 @@ def test_a_copy_of_this_base_is_accepted(tiny: Any, start: Callable[..., Any], t
 
 
 def test_a_copy_of_another_base_is_rejected_by_name(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
-    def one_value_apart(weight: torch.Tensor) -> torch.Tensor:
+    def with_one_value_changed(weight: torch.Tensor) -> torch.Tensor:
         weight[3, 4] += 1e-3
         return weight
 
-    engine = start(adapters={"a": adapter_with_embedding(tiny, tmp_path / "a", one_value_apart)})
+    engine = start(adapters={"a": adapter_with_embedding(tiny, tmp_path / "a", with_one_value_changed)})
     (output,) = engine.result(engine.submit([5, 6, 7], "a"))
     assert output.error is not None
     assert "model.embed_tokens.weight of the base model that it was trained on" in output.error[1]

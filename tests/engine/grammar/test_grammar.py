@@ -83,7 +83,7 @@ class Worded:
         last = self.engine.result(request)[-1]
         return self.text(request), last
 
-    def refusal(self, grammar: Grammar) -> str:
+    def rejection(self, grammar: Grammar) -> str:
         last = self.engine.result(self.submit(grammar))[-1]
         assert last.error is not None
         assert last.error[0] is ErrorCode.INVALID_REQUEST
@@ -342,8 +342,8 @@ def test_a_grammar_that_cannot_be_followed_is_rejected_with_the_reason(
 ) -> None:
     worded = fresh()
     neighbour = worded.submit(choice_grammar(["fine"]))
-    assert re.search(words, worded.refusal(grammar))
-    assert re.search(words, worded.refusal(grammar)), "and again, from what was kept"
+    assert re.search(words, worded.rejection(grammar))
+    assert re.search(words, worded.rejection(grammar)), "and again, from what was kept"
     worded.engine.result(neighbour)
     assert worded.text(neighbour) == "fine"
     assert not re.search("Warning|panic|Traceback", capfd.readouterr().err)
@@ -361,7 +361,7 @@ def test_a_grammar_too_complex_to_follow_ends_its_own_request(worded: Worded) ->
 
 def test_an_engine_without_the_library_says_so(fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    assert "install llguidance" in fresh().refusal(JSON_OBJECT)
+    assert "install llguidance" in fresh().rejection(JSON_OBJECT)
 
 
 def test_a_model_without_a_tokenizer_says_so(start: Callable[..., LocalEngine]) -> None:

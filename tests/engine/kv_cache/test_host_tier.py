@@ -77,14 +77,14 @@ def test_memory_that_cannot_be_locked_is_used_unlocked(
     empty = torch.empty
     left = [2]
 
-    def refusing(*shape: int, pin_memory: bool = False, **options: Any) -> Tensor:
+    def rejecting(*shape: int, pin_memory: bool = False, **options: Any) -> Tensor:
         assert pin_memory
         if not left[0]:
             raise RuntimeError("CUDA error: out of memory")
         left[0] -= 1
         return empty(*shape, **options)
 
-    monkeypatch.setattr(torch, "empty", refusing)
+    monkeypatch.setattr(torch, "empty", rejecting)
     parts = list(kv_host_tier._locked(700 * MB, MB, 4, torch.uint8))
     assert [part.shape[0] for part in parts] == [256, 256]
     assert "not all of 700 MB" in caplog.text
