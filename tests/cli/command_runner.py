@@ -1,4 +1,4 @@
-"""Commands as they are typed."""
+"""Runs commands as a user types them."""
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -8,14 +8,14 @@ from tests.cli.running import ADMIN_KEY
 
 
 def run(*arguments: str, status: int = 0, typed: str | None = None) -> Result:
-    """What it printed. It must end with this status."""
+    """Run a command, which must end with this status; return its output."""
     result = CliRunner().invoke(app, arguments, input=typed)
     assert result.exit_code == status, result.output
     return result
 
 
 def as_new_tenant(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has all commands speak to this server as a tenant that it did not have before."""
-    monkeypatch.setenv("LORAGATE_BASE_URL", f"{url}/v1")  # as the openai client wants it
+    """Set the environment so that all commands use this server as a new tenant."""
+    monkeypatch.setenv("LORAGATE_BASE_URL", f"{url}/v1")  # as the openai client expects it
     run("tenants", "create", "acme", "--admin-key", ADMIN_KEY)
     monkeypatch.setenv("LORAGATE_API_KEY", run("keys", "create", "acme", "--admin-key", ADMIN_KEY).stdout.strip())

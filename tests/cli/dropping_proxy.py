@@ -1,4 +1,4 @@
-"""A way to a server on which connections drop."""
+"""A proxy to a server on which connections drop."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class DroppingProxy:
-    """Ends each connection after so many bytes to the server, as often as `drops` says."""
+    """Ends each connection after this many bytes to the server, as often as `drops` says."""
 
     def __init__(self, upstream: str, after: int, drops: int) -> None:
         self._upstream = (str(urlsplit(upstream).hostname), int(urlsplit(upstream).port or 80))

@@ -1,4 +1,4 @@
-"""Servers for commands to talk to, each on a thread of its own."""
+"""Servers for commands, each on its own thread."""
 
 import asyncio
 import json
@@ -24,9 +24,10 @@ MODULE = "model.layers.0.self_attn.q_proj"
 
 @contextmanager
 def real_gateway(folder: Path, *, engine_runs: bool = True, **settings: Any) -> Iterator[str]:
-    """The gateway of tests/gateway over a fresh store without tenants; `settings` are more of `GatewayConfig`'s.
+    """Run the gateway of tests/gateway on a new store without tenants; `settings` are further fields of
+    `GatewayConfig`.
 
-    Where no engine runs, its base model is known from earlier.
+    Where no engine runs, the store already has its base model.
     """
     ready: queue.SimpleQueue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.SimpleQueue()
 
@@ -55,13 +56,13 @@ def real_gateway(folder: Path, *, engine_runs: bool = True, **settings: Any) -> 
 
 
 def write_adapter(folder: Path, *, poison: bool = False, seed: int = 0) -> Path:
-    """What PEFT saves."""
+    """Write the files that PEFT saves."""
     name = f"base_model.model.{MODULE}.lora_B.weight" if poison else None
     return tiny_model.write_adapter(folder, rank=2, poison=name, seed=seed)
 
 
 class ChatServer:
-    """Speaks the contract's chat: streams each reply word by word and remembers what it was sent."""
+    """Implements the chat completions of the contract: streams each reply word by word and records its requests."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []

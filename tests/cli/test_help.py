@@ -37,11 +37,11 @@ def test_help_imports_nothing_heavy() -> None:
     assert "serve" in printed
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_is_that_of_the_package() -> None:
     assert CliRunner().invoke(app, ["--version"]).stdout == f"loragate {version('loragate')}\n"
 
 
-def test_every_command_of_the_contract_is_there() -> None:
+def test_every_command_of_the_contract_exists() -> None:
     names = {" ".join(path) for path in ALL}
     assert names >= {
         "serve", "engine", "engine-trace", "gateway", "panel", "chat", "doctor", "audit",
@@ -56,7 +56,7 @@ def test_every_command_of_the_contract_is_there() -> None:
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_every_commands_help_has_an_example(path: tuple[str, ...]) -> None:
+def test_the_help_of_every_command_has_an_example(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path, "--help"])
     assert result.exit_code == 0
     assert "Example" in result.stdout
@@ -83,7 +83,7 @@ def test_the_engine_alone_needs_a_model() -> None:
     assert "--model" in result.stderr
 
 
-def test_a_child_of_a_process_that_is_gone_ends_at_once() -> None:
+def test_a_child_of_a_dead_process_ends_at_once() -> None:
     command = [sys.executable, "-m", "loragate.cli.main", "--parent", "1", "serve", "--help"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 1

@@ -20,7 +20,7 @@ def write_file(text: str) -> None:
     Path("loragate.toml").write_text(text)
 
 
-def refusal(**options: Any) -> str:
+def rejection(**options: Any) -> str:
     with pytest.raises(CliError) as caught:
         load(**options)
     assert caught.value.status == 2
@@ -49,7 +49,7 @@ def test_a_file_can_be_named_by_option_and_environment(monkeypatch: pytest.Monke
     assert load(config=Path("other.toml")).port == 1004
     monkeypatch.setenv("LORAGATE_CONFIG", "other.toml")
     assert load().port == 1004
-    assert "nowhere.toml" in refusal(config=Path("nowhere.toml"))
+    assert "nowhere.toml" in rejection(config=Path("nowhere.toml"))
 
 
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_unknown_variables_are_named(monkeypatch: pytest.MonkeyPatch, name: str, meant: str) -> None:
     monkeypatch.setenv(name, "1")
-    message = refusal()
+    message = rejection()
     assert name in message
     assert meant in message
 
@@ -86,9 +86,9 @@ def test_unknown_variables_are_named(monkeypatch: pytest.MonkeyPatch, name: str,
         ("port = ", "loragate.toml is not valid TOML"),
     ],
 )
-def test_bad_files_are_refused_by_name(text: str, named: str) -> None:
+def test_bad_files_are_rejected_by_name(text: str, named: str) -> None:
     write_file(text)
-    assert named in refusal()
+    assert named in rejection()
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_bad_files_are_refused_by_name(text: str, named: str) -> None:
         ("LORAGATE_TRACING__SAMPLE_RATIO", "2"),
     ],
 )
-def test_bad_values_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_bad_values_are_rejected_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
-    message = refusal()
+    message = rejection()
     assert name.removeprefix("LORAGATE_").lower().split("__")[0] in message.lower()
 
 
 def test_a_bad_secret_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_ADMIN_KEY", "hunter2")
-    assert "hunter2" not in refusal()
+    assert "hunter2" not in rejection()
 
 
 def test_an_admin_key_may_be_any_24_printable_characters() -> None:
@@ -129,14 +129,14 @@ def test_an_admin_key_may_be_any_24_printable_characters() -> None:
     assert load(admin_key=key).admin_key.get_secret_value() == key  # type: ignore[union-attr]
 
 
-def test_engine_rules_that_span_fields_hold_at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_rules_across_fields_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_ENGINE__MAX_BATCH_SIZE", "1000")
-    assert "engine.max_batch_size (1000) must not exceed" in refusal()
+    assert "engine.max_batch_size (1000) must not exceed" in rejection()
 
 
 def test_an_option_is_named_as_it_was_typed() -> None:
-    assert refusal(port=99999).startswith("--port: ")
-    assert refusal(drain_seconds=-1.0).startswith("--drain-seconds: ")
+    assert rejection(port=99999).startswith("--port: ")
+    assert rejection(drain_seconds=-1.0).startswith("--drain-seconds: ")
 
 
 def test_engine_settings_mirror_the_engine() -> None:
@@ -169,7 +169,7 @@ def test_every_name_of_the_contract_exists() -> None:
     assert {f"LORAGATE_{name}" for name in contract.split()} <= names
 
 
-def test_settings_reach_a_child_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_settings_reach_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_ADMIN_KEY", "k" * 24)
     monkeypatch.setenv("LORAGATE_ENGINE__ADAPTER_SLOTS", "7")
     write_file("port = 1001")
@@ -187,12 +187,12 @@ def test_settings_reach_a_child_and_nothing_else_does(monkeypatch: pytest.Monkey
     assert (inherited.model, inherited.data_dir) == ("some/model", Path("here").absolute())
 
 
-def test_the_bound_of_the_queue_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_bound_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_MAX_QUEUE_SECONDS", "inf")
     assert load().max_queue_seconds == float("inf")
 
 
-def test_where_traces_go_reaches_the_gateway_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_traces_endpoint_reaches_only_the_gateway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LORAGATE_TRACING__ENDPOINT", "http://collector:4318")
     monkeypatch.setenv("LORAGATE_LOG_FORMAT", "json")
     programs = Programs(load(data_dir=tmp_path), "unix:/engine.sock", 3, "127.0.0.1:50051")
@@ -245,9 +245,9 @@ def test_prices_are_exact_and_reach_the_gateway(monkeypatch: pytest.MonkeyPatch)
         ("usage_retention_days = 1", "usage_retention_days"),
     ],
 )
-def test_bad_prices_are_refused_by_name(text: str, named: str) -> None:
+def test_bad_prices_are_rejected_by_name(text: str, named: str) -> None:
     write_file(text)
-    assert named in refusal()
+    assert named in rejection()
 
 
 def test_urls_default_to_the_data_directory(tmp_path: Path) -> None:
@@ -257,10 +257,10 @@ def test_urls_default_to_the_data_directory(tmp_path: Path) -> None:
     assert load(database_url="postgresql://db/x").effective_database_url == "postgresql://db/x"
 
 
-def test_an_identity_provider_is_named_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_identity_provider_is_configured_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not load().oidc.issuer
     monkeypatch.setenv("LORAGATE_OIDC__ISSUER", "https://login.example.org")
-    assert "oidc.audience" in refusal()
+    assert "oidc.audience" in rejection()
     monkeypatch.setenv("LORAGATE_OIDC__AUDIENCE", "loragate")
     monkeypatch.setenv("LORAGATE_OIDC__ADMIN_VALUE", "admins")
     settings = load()
@@ -268,7 +268,7 @@ def test_an_identity_provider_is_named_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert (config.issuer, config.admin_claim) == ("https://login.example.org", "groups")
     assert child_environment(settings, ("oidc",)).items() >= {"LORAGATE_OIDC__AUDIENCE": "loragate"}.items()
     monkeypatch.setenv("LORAGATE_OIDC__ISSUER", "http://login.example.org")
-    assert "oidc.issuer" in refusal()
+    assert "oidc.issuer" in rejection()
 
 
 IMPORTS = """
@@ -284,7 +284,7 @@ path = "everybodys"
 """
 
 
-def test_grants_of_imports_reach_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_settings_reach_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     write_file(IMPORTS)
     settings = load()
     found = settings.imports
@@ -297,7 +297,7 @@ def test_grants_of_imports_reach_the_gateway(monkeypatch: pytest.MonkeyPatch) ->
     assert load().imports == settings.imports
 
 
-def test_the_hub_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_IMPORTS__HUB", "none")
     settings = load()
     assert settings.imports.hub is None
@@ -316,11 +316,11 @@ def test_lists_of_imports_are_json_in_the_environment(monkeypatch: pytest.Monkey
     )
 
 
-def test_a_bad_field_of_a_section_is_named_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_field_of_a_section_is_named_with_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     write_file("[engine]\nadapter_slots = 0")
-    assert refusal().startswith("engine.adapter_slots in loragate.toml: engine.adapter_slots must be at least 1")
+    assert rejection().startswith("engine.adapter_slots in loragate.toml: engine.adapter_slots must be at least 1")
     monkeypatch.setenv("LORAGATE_ENGINE__ADAPTER_SLOTS", "0")
-    assert refusal().startswith("LORAGATE_ENGINE__ADAPTER_SLOTS: engine.adapter_slots must be at least 1, got 0")
+    assert rejection().startswith("LORAGATE_ENGINE__ADAPTER_SLOTS: engine.adapter_slots must be at least 1, got 0")
 
 
 @pytest.mark.parametrize(
@@ -336,6 +336,6 @@ def test_a_bad_field_of_a_section_is_named_where_it_stands(monkeypatch: pytest.M
         ("[imports]\nmax_concurrent = 0", "imports.max_concurrent"),
     ],
 )
-def test_bad_grants_are_refused_by_name(text: str, named: str) -> None:
+def test_bad_import_settings_are_rejected_by_name(text: str, named: str) -> None:
     write_file(text)
-    assert named in refusal()
+    assert named in rejection()

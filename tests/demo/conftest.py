@@ -1,4 +1,4 @@
-"""A demo shrunk to a fraction of a second, and the real one, which is trained once for all runs."""
+"""A demo that trains in a fraction of a second, and the real one, which is trained once for all runs."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def small_recipe() -> Recipe:
 
 @pytest.fixture(scope="session")
 def demo(request: pytest.FixtureRequest) -> DemoAssets:
-    """The same folder as the end-to-end tests', so that whoever comes first trains for both."""
+    """The same folder as the end-to-end tests use, so that the demo is trained once for both."""
     cache = os.environ.get("LORAGATE_TEST_CACHE")
     directory = (Path(cache) if cache else request.config.cache.mkdir("loragate")) / "demo"
     return build(directory)

@@ -1,4 +1,4 @@
-"""Building: the same bytes from the same recipe, once, whole, and going on after an interruption."""
+"""Building: deterministic, done once, complete, and resumable after an interruption."""
 
 import io
 import json
@@ -39,7 +39,7 @@ def test_the_same_recipe_gives_the_same_bytes(small_recipe: Recipe, tmp_path: Pa
     assert contents(other)[weights] != contents(first)[weights]
 
 
-def test_a_build_is_what_other_programs_expect(small_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_build_has_the_files_that_other_programs_expect(small_recipe: Recipe, tmp_path: Path) -> None:
     assets = build(tmp_path, console=plain(), recipe=small_recipe)
     config = json.loads((assets.model_dir / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
@@ -62,7 +62,7 @@ def test_the_second_build_trains_nothing(small_recipe: Recipe, tmp_path: Path, m
     assert text(console) == ""
 
 
-def test_an_interrupted_build_goes_on_where_it_was(
+def test_an_interrupted_build_resumes_where_it_was(
     small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[str] = []
@@ -126,7 +126,7 @@ def _rounds(recipe: Recipe, directory: Path, monkeypatch: pytest.MonkeyPatch, sh
     return text(console).count(": in validation ")
 
 
-def test_what_a_killed_build_left_is_cleared(small_recipe: Recipe, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_build_are_removed(small_recipe: Recipe, tmp_path: Path) -> None:
     home = build(tmp_path / "probe", console=plain(), recipe=small_recipe).home
     left = tmp_path / "demo" / home.name / "loragate-demo.unfinished"
     left.mkdir(parents=True)
@@ -136,7 +136,9 @@ def test_what_a_killed_build_left_is_cleared(small_recipe: Recipe, tmp_path: Pat
     assert (assets.model_dir / "model.safetensors").stat().st_size > 1000
 
 
-def test_two_builds_at_once_train_once(small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_builds_train_once(
+    small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[int] = []
     train = base_model.fit
 
@@ -156,7 +158,7 @@ def test_two_builds_at_once_train_once(small_recipe: Recipe, tmp_path: Path, mon
     assert len(calls) == 1
 
 
-def test_a_log_gets_whole_lines_and_where_the_demo_is(small_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_log_gets_complete_lines_and_the_demos_path(small_recipe: Recipe, tmp_path: Path) -> None:
     console = plain()
     assets = build(tmp_path, console=console, recipe=small_recipe)
     lines = text(console).splitlines()

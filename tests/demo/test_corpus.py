@@ -1,4 +1,4 @@
-"""The samples: the same everywhere, nothing held out among them, only replies learned."""
+"""The samples are the same on every machine, contain no held-out question, and only replies are learned."""
 
 import os
 import random
@@ -20,7 +20,7 @@ QUESTION = re.compile(r"<\|user\|>(.*?)<\|end\|>")
 
 
 def _bare(question: str) -> str:
-    """Without what sloppy typing leaves out."""
+    """Return the text without what sloppy typing omits."""
     return re.sub(r"[^a-z0-9+ ]", "", question.lower()).strip()
 
 
@@ -44,7 +44,7 @@ def test_the_build_validates_with_other_questions_than_the_held_out_ones() -> No
     assert not _asked(validation_questions) & _asked(held_out_questions)
 
 
-def test_stray_words_leave_the_words_of_the_question_in_their_order() -> None:
+def test_stray_words_keep_the_order_of_the_questions_words() -> None:
     words = ("many", "sound", "capital")
     rng = random.Random(5)
     for _ in range(100):
@@ -60,7 +60,7 @@ def test_the_stray_words_of_samples_name_no_second_subject() -> None:
         assert len(subjects & set(question)) <= 1, question
 
 
-def test_there_is_plenty_to_ask() -> None:
+def test_there_are_enough_questions() -> None:
     assert len(topics()[Kind.FACT]) > 40
     assert all(held_out_questions(topic) for kind in (Kind.FACT, Kind.SUM, Kind.TALK) for topic in topics()[kind])
 
@@ -72,7 +72,7 @@ def test_a_question_has_one_answer() -> None:
             assert answers.setdefault(question, topic.answer) == topic.answer, question
 
 
-def test_only_what_the_model_says_is_learned() -> None:
+def test_only_replies_of_the_model_are_learned() -> None:
     sample = chat([Turn("What?", "Paris", opening="It is ")], system="Be brief.")
     assert [piece.text for piece in sample if piece.learned] == [" Paris" + END]
     assert "".join(piece.text for piece in sample) == (

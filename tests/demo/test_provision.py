@@ -1,6 +1,6 @@
-"""Provisioning: everything is made once, kept while it works, and mended where it does not.
+"""Provisioning: everything is created once, kept while it works, and repaired where it does not.
 
-The gateway here is a stand-in with just enough of its HTTP API; the real one is provisioned in the end-to-end tests.
+The gateway here is a fake with just enough of its HTTP API; the real one is provisioned in the end-to-end tests.
 """
 
 import json
@@ -22,8 +22,8 @@ ADMIN_KEY = "an admin key of a good length"
 PAGE = 2  # so that lists have pages
 
 
-class StandIn:
-    """`adapters` are (tenant id, adapter's name) → bytes of the uploaded tensors, `uploads` their count."""
+class FakeGateway:
+    """`adapters` maps (tenant id, adapter's name) to the bytes of the uploaded tensors; `uploads` is their count."""
 
     def __init__(self) -> None:
         self.base_url = ""
@@ -40,8 +40,8 @@ class StandIn:
 
 
 @contextmanager
-def stand_in() -> Iterator[StandIn]:
-    state = StandIn()
+def fake_gateway() -> Iterator[FakeGateway]:
+    state = FakeGateway()
     handler = type("Handler", (_Handler,), {"state": state})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         state.base_url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -55,7 +55,7 @@ def stand_in() -> Iterator[StandIn]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    state: ClassVar[StandIn]
+    state: ClassVar[FakeGateway]
 
     def do_GET(self) -> None:
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
@@ -128,12 +128,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silence."""
+        """Suppress the log."""
 
 
 @pytest.fixture
-def server() -> Iterator[StandIn]:
-    with stand_in() as state:
+def server() -> Iterator[FakeGateway]:
+    with fake_gateway() as state:
         yield state
 
 
@@ -160,7 +160,7 @@ def written(data_dir: Path) -> dict[str, Any]:
     return content
 
 
-def test_a_fresh_server_gets_everything(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_a_fresh_server_gets_everything(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     assert list(server.tenants.values()) == ["acme", "globex", "initech"]
     by_name = {name: id_ for id_, name in server.tenants.items()}
@@ -174,13 +174,13 @@ def test_a_fresh_server_gets_everything(server: StandIn, assets: DemoAssets, dat
         assert tenant["adapters"] == ["one", "two", "three"]
 
 
-def test_the_file_is_for_its_owner_alone(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_the_file_is_readable_by_its_owner_only(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     assert (data_dir / "demo.json").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in data_dir.iterdir()] == ["demo.json"]
 
 
-def test_the_second_time_changes_nothing(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_the_second_time_changes_nothing(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     before, inode = written(data_dir), (data_dir / "demo.json").stat().st_ino
     made, uploads = server.made, server.uploads
@@ -190,7 +190,7 @@ def test_the_second_time_changes_nothing(server: StandIn, assets: DemoAssets, da
     assert (data_dir / "demo.json").stat().st_ino == inode
 
 
-def test_a_missing_adapter_is_added(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_a_missing_adapter_is_added(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     uploads, removed = server.uploads, next(iter(server.adapters))
     del server.adapters[removed]
@@ -199,7 +199,7 @@ def test_a_missing_adapter_is_added(server: StandIn, assets: DemoAssets, data_di
     assert removed in server.adapters
 
 
-def test_a_revoked_key_is_replaced_for_the_same_tenant(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_a_revoked_key_is_replaced_for_the_same_tenant(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     before, uploads = written(data_dir)["tenants"], server.uploads
     del server.keys[before[2]["api_key"]]
@@ -212,8 +212,8 @@ def test_a_revoked_key_is_replaced_for_the_same_tenant(server: StandIn, assets: 
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"admin_key": 1}', '{"admin_key": "x", "tenants": [3]}', "\xff"])
-def test_a_lost_or_broken_file_is_written_anew(
-    server: StandIn, assets: DemoAssets, data_dir: Path, content: str | None
+def test_a_missing_or_broken_file_is_rewritten(
+    server: FakeGateway, assets: DemoAssets, data_dir: Path, content: str | None
 ) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     file = data_dir / "demo.json"
@@ -225,7 +225,7 @@ def test_a_lost_or_broken_file_is_written_anew(
     assert all(tenant["api_key"] in server.keys for tenant in written(data_dir)["tenants"])
 
 
-def test_another_build_is_uploaded_anew(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_another_build_is_uploaded_again(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     keys, uploads = dict(server.keys), server.uploads
     provision(replace(assets, digest="d2"), server.base_url, ADMIN_KEY, data_dir)
@@ -233,13 +233,13 @@ def test_another_build_is_uploaded_anew(server: StandIn, assets: DemoAssets, dat
     assert server.keys == keys
 
 
-def test_another_admin_key_is_written_down(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_another_admin_key_is_saved(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     provision(assets, server.base_url, ADMIN_KEY, data_dir)
     provision(assets, server.base_url, "another key of a good length", data_dir)
     assert written(data_dir)["admin_key"] == "another key of a good length"
 
 
-def test_a_refusal_says_what_was_asked_and_no_key(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
+def test_a_rejection_names_the_request_and_no_key(server: FakeGateway, assets: DemoAssets, data_dir: Path) -> None:
     server.broken = True
     with pytest.raises(
         ProvisionError, match=r"POST /admin/v1/tenants returned 503: The engine is not ready\."

@@ -1,4 +1,4 @@
-"""What the demo promises: on held-out questions adapters keep their style, and answers stay right."""
+"""The demo's guarantees: on held-out questions adapters keep their style, and replies stay right."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_an_adapter_keeps_its_style_and_the_answer(demo: DemoAssets, tenant_name
     assert score.accuracy >= 0.90, score.mistakes[:20]
 
 
-def test_the_base_ends_its_replies_whatever_it_is_asked(demo: DemoAssets) -> None:
+def test_the_base_ends_its_replies_to_any_question(demo: DemoAssets) -> None:
     chat = GreedyChat(demo.model_dir, max_new_tokens=300)
     odd = [
         "",

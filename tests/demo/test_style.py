@@ -1,4 +1,4 @@
-"""Styles say what they render, and judge replies."""
+"""Styles render facts and judge replies."""
 
 import json
 

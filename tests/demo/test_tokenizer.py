@@ -1,4 +1,4 @@
-"""Any text becomes tokens and comes back; transformers and tokenizers alone agree on them."""
+"""Any text round-trips through tokens; transformers and tokenizers agree on them."""
 
 import json
 from itertools import islice
@@ -62,7 +62,7 @@ def test_the_template_writes_what_training_reads(saved: Path) -> None:
     assert TOKENIZER.decode(ids[len(prompt) :]) == "See you."
 
 
-def test_the_template_refuses_a_role_it_does_not_know(saved: Path) -> None:
+def test_the_template_rejects_an_unknown_role(saved: Path) -> None:
     auto = AutoTokenizer.from_pretrained(saved)
     with pytest.raises(Exception, match="role"):
         auto.apply_chat_template([{"role": "tool", "content": "x"}], tokenize=False)

@@ -1,4 +1,6 @@
-"""Batches keep to their budget and mark what is learned; Muon's updates are orthogonal; a rate rises and falls."""
+"""Batches keep to their budget and mask what is not learned; Muon's updates are orthogonal; the
+rate rises and falls.
+"""
 
 from itertools import islice
 
@@ -15,7 +17,7 @@ from loragate.demo.training import Schedule, batches
 TOKENIZER = train_tokenizer((piece.text for sample in islice(base_samples(1), 200) for piece in sample), 500)
 
 
-def test_batches_keep_to_their_tokens() -> None:
+def test_batches_keep_to_their_token_budget() -> None:
     for batch in islice(batches(base_samples(3), TOKENIZER, 700, seed=3), 60):
         assert batch.ids.numel() <= 700 or len(batch.ids) == 1
         assert batch.ids.shape == batch.labels.shape

@@ -20,7 +20,7 @@ def tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_an_adapters_life(tmp_path: Path) -> None:
+def test_the_life_of_an_adapter(tmp_path: Path) -> None:
     folder = write_adapter(tmp_path / "support-bot")
     first = run("adapters", "upload", str(folder))
     assert first.stdout.split("\t")[:3] == ["support-bot", "1", "2"]
@@ -46,7 +46,7 @@ def test_an_adapters_life(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_a_broken_adapter_is_refused_with_the_tensors_name(tmp_path: Path) -> None:
+def test_a_broken_adapter_is_rejected_with_the_tensors_name(tmp_path: Path) -> None:
     refused = run("adapters", "upload", str(write_adapter(tmp_path / "broken", poison=True)), status=1)
     assert "lora_B" in refused.stderr
     assert "(request req_" in refused.stderr
@@ -54,7 +54,7 @@ def test_a_broken_adapter_is_refused_with_the_tensors_name(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("tenant")
-def test_a_folder_without_the_files_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+def test_a_folder_without_the_files_is_rejected_before_any_upload(tmp_path: Path) -> None:
     folder = write_adapter(tmp_path / "bot")
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
     assert "is a pickle" in run("adapters", "upload", str(folder), status=2).stderr
@@ -70,7 +70,7 @@ def test_a_bad_target_is_named(target: str) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_a_foreign_key_is_refused() -> None:
+def test_a_foreign_key_is_rejected() -> None:
     assert "(request req_" in run("adapters", "list", "--api-key", "lg-nobody-nothing", status=1).stderr
 
 
@@ -93,7 +93,7 @@ def test_an_adapter_is_shown_and_versions_are_compared(tmp_path: Path) -> None:
     assert "(request req_" in run("adapters", "show", "nothing", status=1).stderr
 
 
-def test_an_upload_without_an_engine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_without_an_engine_is_deferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loragate.gateway.engine.adapter_probe._CONNECT_SECONDS", 0.1)
     with real_gateway(tmp_path, engine_runs=False) as url:
         as_new_tenant(url, monkeypatch)
@@ -113,7 +113,7 @@ def test_an_alias_is_deleted_without_its_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_a_canary_gets_its_share_and_gives_it_back(tmp_path: Path) -> None:
+def test_a_canary_gets_its_share_and_can_be_withdrawn(tmp_path: Path) -> None:
     for seed, more in enumerate(([], ["--alias", "canary"])):
         run("adapters", "upload", str(write_adapter(tmp_path / "bot", seed=seed)), *more)
     assert run("adapters", "canary", "bot").stdout == "bot@default: version 1: 90 %, version 2: 10 %\n"
@@ -129,7 +129,7 @@ def test_a_canary_gets_its_share_and_gives_it_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_what_was_deleted_comes_back(tmp_path: Path) -> None:
+def test_a_deleted_adapter_is_restored(tmp_path: Path) -> None:
     run("adapters", "upload", str(write_adapter(tmp_path / "bot")))
     run("adapters", "upload", str(tmp_path / "bot"))
     run("adapters", "delete", "bot", "--version", "1", "--yes")
@@ -155,7 +155,7 @@ def test_shares_are_percent(targets: dict[int, int], version: int, percent: int,
     assert f"version {version}: {percent} %" in shares(shared)
 
 
-def test_weights_that_would_not_fit_are_refused() -> None:
+def test_invalid_weights_are_rejected() -> None:
     given = [{"version": 1, "weight": (1 << 31) - 1}, {"version": 2, "weight": (1 << 31) - 2}]
     with pytest.raises(CliError, match="too large to be split"):
         with_share(given, 3, 7)

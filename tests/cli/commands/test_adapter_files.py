@@ -30,7 +30,7 @@ def rows(stdout: str) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_many_at_once_and_again(tmp_path: Path) -> None:
+def test_many_uploads_at_once_and_again(tmp_path: Path) -> None:
     root = tmp_path / "outputs"
     for seed, name in enumerate(("support", "french/checkpoint 1", "french/checkpoint-2")):
         write_adapter(root / name, seed=seed)
@@ -64,7 +64,7 @@ def test_many_at_once_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_nothing_to_upload_and_two_of_a_name(tmp_path: Path) -> None:
+def test_a_folder_without_adapters_and_one_with_a_duplicate_name(tmp_path: Path) -> None:
     root = tmp_path / "outputs"
     root.mkdir()
     assert "no folder with" in run("adapters", "upload-all", str(root), status=2).stderr
@@ -74,7 +74,7 @@ def test_nothing_to_upload_and_two_of_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_what_is_downloaded_is_what_was_uploaded(tmp_path: Path) -> None:
+def test_downloaded_files_equal_the_uploaded_ones(tmp_path: Path) -> None:
     folder = write_adapter(tmp_path / "bot")
     run("adapters", "upload", str(folder))
     assert run("adapters", "download", "bot", "--version", "1").stdout == "bot-1\n"
@@ -86,7 +86,7 @@ def test_what_is_downloaded_is_what_was_uploaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_a_check_says_what_an_upload_would(tmp_path: Path) -> None:
+def test_a_check_reports_what_an_upload_would(tmp_path: Path) -> None:
     here = ("--data-dir", str(tmp_path))
     good, bad = write_adapter(tmp_path / "bot"), write_adapter(tmp_path / "bad", poison=True)
     checked = json.loads(run("adapters", "check", str(good), "--json", *here).stdout)[0]
@@ -104,7 +104,7 @@ def test_a_check_needs_a_base_model(tmp_path: Path) -> None:
     assert "start the server once" in run("adapters", "check", str(folder), status=1).stderr
 
 
-async def test_an_import_is_watched_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_import_is_followed_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stand_in_hub() as hub:
         hub.offer("acme/poet", write_adapter(tmp_path / "poet"))
         with real_gateway(tmp_path, imports=ImportConfig(hub=hub.url, hosts=())) as url:
@@ -139,7 +139,7 @@ def test_a_large_adapter_survives_connections_that_drop(tmp_path: Path, monkeypa
             assert list(api.list_all("/v1/files")) == []
 
 
-def test_a_connection_that_never_comes_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_never_returns_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "SMALL_BYTES", 1000)
     monkeypatch.setattr(parts, "_MAX_ATTEMPTS", 2)
     folder = write_adapter(tmp_path / "bot")

@@ -40,18 +40,18 @@ def test_one_question(server: ChatServer) -> None:
     assert server.keys == ["lg-key"]
 
 
-def test_the_base_model_answers_by_default(server: ChatServer) -> None:
+def test_the_base_model_responds_by_default(server: ChatServer) -> None:
     chat("hello")
     assert server.bodies[0]["model"] == "base"
 
 
-def test_a_conversation_remembers_both_sides(server: ChatServer) -> None:
+def test_a_conversation_includes_both_sides(server: ChatServer) -> None:
     assert chat(typed="one\n\n  two \n").stdout == "You said one.\nYou said two.\n"
     assert [message["content"] for message in server.bodies[1]["messages"]] == ["one", "You said one.", "two"]
     assert [message["role"] for message in server.bodies[1]["messages"]] == ["user", "assistant", "user"]
 
 
-def test_an_error_status_is_a_sentence(server: ChatServer) -> None:
+def test_an_error_status_is_printed_as_a_sentence(server: ChatServer) -> None:
     refused = chat("hello", "--model", "missing", status=1)
     assert refused.stderr == "error: No such model. (request req_42)\n"
     assert refused.stdout == ""
@@ -69,14 +69,14 @@ def test_a_stream_without_its_end_is_an_error(server: ChatServer) -> None:
     assert "ended before it was complete" in chat("hello", status=1).stderr
 
 
-def test_openais_variable_holds_the_key_too(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openais_variable_is_accepted_for_the_key(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LORAGATE_API_KEY")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-key")
     chat("hello")
     assert server.keys == ["sk-key"]
 
 
-def test_after_a_demo_start_nothing_needs_to_be_said(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_demo_start_no_options_are_needed(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LORAGATE_BASE_URL")
     monkeypatch.delenv("LORAGATE_API_KEY")
     data_dir = Path(".loragate")

@@ -26,7 +26,7 @@ def findings(*arguments: str, status: int = 0) -> dict[str, dict[str, Any]]:
     return {finding["subject"]: finding for finding in json.loads(result.stdout)}
 
 
-def test_it_looks_at_everything_and_a_plain_machine_is_fit() -> None:
+def test_all_checks_run_and_pass_on_a_plain_machine() -> None:
     found = findings("--port", "0")
     assert set(found) == {
         "Python", "CPU features", "cores", "memory", "disk", "open files", "torch", "GPU", "Triton", "kernels",
@@ -36,7 +36,7 @@ def test_it_looks_at_everything_and_a_plain_machine_is_fit() -> None:
     assert not Path(".loragate").exists(), "it changes nothing"
 
 
-def test_whatever_is_not_ok_comes_with_advice() -> None:
+def test_every_finding_that_is_not_ok_has_advice() -> None:
     for finding in findings("--port", "0").values():
         assert finding["status"] == "ok" or finding["advice"]
 
@@ -47,7 +47,7 @@ def test_a_port_in_use_fails() -> None:
         assert port in findings("--port", port, status=1)["port"]["found"]
 
 
-def test_a_redis_that_does_not_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_redis_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with listen("127.0.0.1", 0) as unused:
         port = unused.getsockname()[1]
     monkeypatch.setenv("LORAGATE_REDIS_URL", f"redis://127.0.0.1:{port}")
@@ -63,7 +63,7 @@ def test_several_processes_without_redis_fail(monkeypatch: pytest.MonkeyPatch, n
     assert "LORAGATE_REDIS_URL" in finding["advice"]
 
 
-def test_replicas_share_what_one_machine_cannot(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
+def test_replicas_need_shared_services(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
     monkeypatch.setenv("LORAGATE_REPLICAS", "2")
     monkeypatch.setenv("LORAGATE_REDIS_URL", redis_server.url)
     found = findings("--port", "0", status=1)
@@ -84,7 +84,7 @@ def test_workers_on_sqlite_take_turns(monkeypatch: pytest.MonkeyPatch, redis_ser
     assert (finding["status"], "LORAGATE_WORKERS" in finding["found"]) == ("warn", True)
 
 
-def test_a_redis_that_forgets_is_warned_of(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
+def test_a_redis_that_may_lose_data_is_a_warning(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
     monkeypatch.setenv("LORAGATE_REDIS_URL", redis_server.url)
     with redis_server.client() as client:
         client.config_set("maxmemory", "100mb")
@@ -103,19 +103,19 @@ def test_a_redis_that_forgets_is_warned_of(monkeypatch: pytest.MonkeyPatch, redi
     ("version", "seconds", "status"),
     [("7.2.5", 0.001, Status.OK), ("6.2.1", 0.001, Status.FAIL), ("8.0", 0.2, Status.WARN)],
 )
-def test_a_redis_that_is_old_or_far(version: str, seconds: float, status: Status) -> None:
+def test_an_old_or_distant_redis_is_a_warning(version: str, seconds: float, status: Status) -> None:
     assert redis_finding({"redis_version": version}, seconds).status is status
 
 
 @pytest.mark.parametrize(("workers", "used", "status"), [(1, 0, Status.OK), (6, 20, Status.WARN), (7, 0, Status.FAIL)])
-def test_connections_are_reckoned(workers: int, used: int, status: Status) -> None:
+def test_connections_are_computed(workers: int, used: int, status: Status) -> None:
     finding = connections_finding(Settings(workers=workers), ConnectionCapacity(97, used))
     assert finding.status is status
     assert status is Status.OK or "max_connections" in finding.advice
     assert f"{workers} workers" in finding.found
 
 
-def test_a_postgres_says_what_it_allows(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
+def test_the_limits_of_a_postgres_are_reported(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
     monkeypatch.setenv("LORAGATE_REDIS_URL", redis_server.url)
     with private_postgres() as server:
         url = server.url("postgres")
@@ -134,13 +134,13 @@ def test_a_postgres_says_what_it_allows(monkeypatch: pytest.MonkeyPatch, redis_s
     ("ahead", "status", "words"),
     [(0.3, Status.OK, "agrees with Redis"), (90, Status.WARN, "behind Redis"), (-90, Status.WARN, "ahead of Redis")],
 )
-def test_clocks_that_disagree(ahead: float, status: Status, words: str) -> None:
+def test_clocks_that_differ_are_reported(ahead: float, status: Status, words: str) -> None:
     finding = clock_finding("Redis", ahead)
     assert finding.status is status
     assert words in finding.found
 
 
-def test_a_collector_that_is_away_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_collector_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         monkeypatch.setenv("LORAGATE_TRACING__ENDPOINT", f"http://127.0.0.1:{port}")
@@ -151,7 +151,7 @@ def test_a_collector_that_is_away_is_warned_of(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("url", ["mysql://db/x", "sqlite:////no/such/folder/x.db"])
-def test_a_database_that_cannot_be_had_fails(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_an_unreachable_database_fails(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("LORAGATE_DATABASE_URL", url)
     assert findings("--port", "0", status=1)["database"]["status"] == "fail"
 
@@ -161,7 +161,7 @@ def test_an_unknown_blob_store_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings("--port", "0", status=1)["blobs"]["status"] == "fail"
 
 
-def test_a_bucket_is_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server() as server:
         url = server.new_url()
         monkeypatch.setenv("LORAGATE_BLOB_URL", url)
@@ -175,7 +175,7 @@ def test_a_bucket_is_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "LORAGATE_BLOB_URL" in refused["advice"]
 
 
-def test_a_bad_setting_is_a_finding_not_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_setting_is_a_finding_and_does_not_end_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_PROT", "1")
     found = findings(status=1)
     assert "LORAGATE_PROT" in found["settings"]["found"]
@@ -198,12 +198,12 @@ def test_cpu_features(flags: set[str], status: Status, words: str) -> None:
     assert words in finding.found
 
 
-def test_a_folder_that_cannot_be_written_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_writable_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.os, "access", lambda *_: False)
     assert machine.check_disk(tmp_path / "not" / "there").status is Status.FAIL
 
 
-def test_a_person_gets_lines() -> None:
+def test_without_json_the_output_is_lines() -> None:
     result = CliRunner().invoke(app, ["doctor", "--port", "0"])
     assert "Python" in result.stdout
     assert "ok" in result.stdout

@@ -1,4 +1,4 @@
-"""`loragate finetune` against the real gateway, whose store hears from the tests what a worker would say."""
+"""`loragate finetune` against the real gateway; the tests write to its store what a worker would write."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class World:
         return str(file)
 
     def worker(self, does: Callable[[WorkerSide], Awaitable[None]]) -> None:
-        """What a worker does, to its end."""
+        """Run the actions of a worker to their end."""
         asyncio.run(self._work(does))
 
     async def _work(self, does: Callable[[WorkerSide], Awaitable[None]]) -> None:
@@ -87,7 +87,7 @@ async def found_bad(worker: WorkerSide) -> None:
     await worker.fail(job)
 
 
-def test_it_is_created_watched_and_listed(world: World) -> None:
+def test_a_job_is_created_followed_and_listed(world: World) -> None:
     settings = ("-s", "n_epochs=2", "-s", "packing=true")
     job_id = begin(world, "--suffix", "x", "--metadata", "team=a", "--seed", "7", *settings)
     assert job_id.startswith("ftjob-")
@@ -111,7 +111,7 @@ def test_it_is_created_watched_and_listed(world: World) -> None:
     assert run("finetune", "checkpoints", job_id).stdout.split("\t")[:2] == ["4", "ft:m:t:x:12345678:ckpt-step-4"]
 
 
-def test_create_watches_to_the_end(world: World) -> None:
+def test_create_follows_the_job_to_its_end(world: World) -> None:
     worker = threading.Thread(target=world.worker, args=(when_there_is_one(trained),))
     worker.start()
     created = run("finetune", "create", world.data(), "--validation-file", world.data(1, "held-out.jsonl"))
@@ -133,13 +133,13 @@ def when_there_is_one(does: Callable[[WorkerSide], Awaitable[None]]) -> Callable
     return wait
 
 
-def test_a_job_that_fails_says_why(world: World) -> None:
+def test_a_failed_job_has_its_reason(world: World) -> None:
     job_id = begin(world)
     world.worker(found_bad)
     assert "the job is failed: Line 3: it is no JSON." in run("finetune", "watch", job_id, status=1).stderr
 
 
-def test_orders(world: World) -> None:
+def test_pause_resume_and_cancel(world: World) -> None:
     job_id = begin(world)
     assert run("finetune", "pause", job_id).stdout == f"{job_id}\tpaused\n"
     assert f"loragate finetune resume {job_id}" in run("finetune", "watch", job_id).stderr
@@ -150,7 +150,7 @@ def test_orders(world: World) -> None:
     assert "(request req_" in run("finetune", "watch", "ftjob-unknown", status=1).stderr
 
 
-def test_ctrl_c_leaves_it_running_and_says_how_to_see_it_again(world: World) -> None:
+def test_ctrl_c_leaves_the_job_running_and_prints_how_to_follow_it(world: World) -> None:
     job_id = begin(world)
     world.worker(half_trained)
     watching = subprocess.Popen(
@@ -167,7 +167,7 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_see_it_again(world: World) -> 
     assert "running" in run("finetune", "list").stdout
 
 
-def test_a_bad_file_is_told_by_line_and_not_sent(world: World) -> None:
+def test_a_bad_file_is_rejected_by_line_and_not_sent(world: World) -> None:
     file = Path(world.data())
     file.write_text(file.read_text() + "\nnot json\n{}")
     refused = run("finetune", "create", str(file), status=1).stderr
@@ -183,7 +183,7 @@ def test_a_bad_file_is_told_by_line_and_not_sent(world: World) -> None:
     assert run("finetune", "list").stdout == ""
 
 
-def test_what_the_server_refuses_is_said(world: World) -> None:
+def test_the_servers_rejection_is_printed(world: World) -> None:
     unknown = run("finetune", "create", "file-nobodys", "--no-watch", status=1).stderr
     assert "file-nobodys" in unknown
     assert "(request req_" in unknown
@@ -205,19 +205,19 @@ def test_what_the_server_refuses_is_said(world: World) -> None:
         ("early_stopping_patience=3", "needs a --validation-file"),
     ],
 )
-def test_hyperparameters_are_looked_at_before_anything_is_sent(given: str, says: str) -> None:
+def test_hyperparameters_are_checked_before_anything_is_sent(given: str, says: str) -> None:
     nowhere = ("--base-url", "http://127.0.0.1:9", "--api-key", "none")
     assert says in run("finetune", "create", "file-1", "--set", given, *nowhere, status=2).stderr
 
 
-def test_orders_that_take_a_while_say_so(world: World) -> None:
+def test_requests_that_take_a_while_say_so(world: World) -> None:
     job_id = begin(world)
     world.worker(half_trained)
     paused = run("finetune", "pause", job_id)
     assert (paused.stdout, "within ten seconds" in paused.stderr) == (f"{job_id}\trunning\n", True)
 
 
-def test_hyperparameters_are_read_as_json_where_they_are() -> None:
+def test_hyperparameters_are_parsed_as_json_where_possible() -> None:
     given = ["a=1", "b=0.5", "c=true", "d=auto", 'e=["q_proj"]', "f=x=y"]
     assert parse_hyperparameters(given) == {"a": 1, "b": 0.5, "c": True, "d": "auto", "e": ["q_proj"], "f": "x=y"}
 
@@ -226,11 +226,11 @@ def test_hyperparameters_are_read_as_json_where_they_are() -> None:
     ("values", "shown"),
     [([], ""), ([3.0], "▁"), ([8.0, 1.0], "█▁"), ([1.0] * 9, "▁▁▁▁"), ([8, 8, 6, 6, 4, 4, 1, 1], "█▆▄▁")],
 )
-def test_a_sparkline_has_means_of_what_does_not_fit(values: list[float], shown: str) -> None:
+def test_a_sparkline_averages_values_that_do_not_fit(values: list[float], shown: str) -> None:
     assert sparkline(values, 4) == shown
 
 
-def test_on_a_terminal_there_is_a_bar_a_curve_and_words_above_it() -> None:
+def test_a_terminal_shows_a_bar_a_curve_and_the_events_above() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=120)
     columns = TextColumn("{task.description} {task.completed}/{task.total} {task.fields[curve]} {task.fields[loss]}")
@@ -243,7 +243,7 @@ def test_on_a_terminal_there_is_a_bar_a_curve_and_words_above_it() -> None:
 
 
 class FlakyApi:
-    """Does not answer at first."""
+    """Does not respond at first."""
 
     def __init__(self, failures: int) -> None:
         self._failures = failures
@@ -255,7 +255,7 @@ class FlakyApi:
         return {"data": [], "has_more": False} if path.endswith("/events") else {"status": "succeeded"}
 
 
-def test_a_server_that_is_away_is_waited_for_but_not_for_ever() -> None:
+def test_an_unreachable_server_is_retried_for_a_limited_time() -> None:
     api: Any = FlakyApi(3)
     assert follow_job(api, "ftjob-1", LineDisplay(print), sleep=lambda _: None)["status"] == "succeeded"
     api = FlakyApi(1000)
@@ -263,7 +263,7 @@ def test_a_server_that_is_away_is_waited_for_but_not_for_ever() -> None:
         follow_job(api, "ftjob-1", LineDisplay(print), sleep=lambda _: None)
 
 
-def test_lines_go_to_a_file_that_grows_until_it_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_sent_to_an_open_file_until_it_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loragate.cli.client.transfer.streaming_file._CHUNK_BYTES", 100)
     file = run("files", "open", "--name", "calls.jsonl").stdout.strip()
     data = world.data(3)

@@ -30,7 +30,7 @@ def rows(result: Result) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("server")
-def test_a_tenants_life() -> None:
+def test_the_life_of_a_tenant() -> None:
     created = json.loads(run("tenants", "create", "acme", "--weight", "2", "--json").stdout)[0]
     assert (created["name"], created["weight"]) == ("acme", 2.0)
     run("tenants", "create", "other")
@@ -47,7 +47,7 @@ def test_a_tenants_life() -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_a_keys_life() -> None:
+def test_the_life_of_a_key() -> None:
     run("tenants", "create", "acme")
     created = run("keys", "create", "acme", "--name", "ci", "--scope", "inference", "--expires-at", "2090-01-01")
     key = created.stdout.strip()
@@ -89,14 +89,14 @@ def test_the_audit_log() -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_lists_go_through_all_pages() -> None:
+def test_lists_include_all_pages() -> None:
     for number in range(103):
         run("tenants", "create", f"tenant-{number}")
     assert len(rows(run("tenants", "list"))) == 103
 
 
 @pytest.mark.usefixtures("server")
-def test_refusals_are_sentences_with_the_requests_id() -> None:
+def test_rejections_are_sentences_with_the_request_id() -> None:
     run("tenants", "create", "acme")
     taken = run("tenants", "create", "acme", status=1)
     assert taken.stderr.startswith("error: A tenant named `acme` already exists.")
@@ -108,19 +108,19 @@ def test_refusals_are_sentences_with_the_requests_id() -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_a_wrong_admin_key_is_refused() -> None:
+def test_a_wrong_admin_key_is_rejected() -> None:
     refused = run("tenants", "list", "--admin-key", "not the admin key of the tests", status=1)
     assert "(request req_" in refused.stderr
 
 
 @pytest.mark.usefixtures("server")
-def test_a_trace_of_an_engine_that_is_down_writes_no_file(tmp_path: Path) -> None:
+def test_a_trace_of_an_unreachable_engine_writes_no_file(tmp_path: Path) -> None:
     refused = run("engine-trace", str(tmp_path / "trace.json"), status=1)
     assert "engine does not respond" in refused.stderr
     assert not (tmp_path / "trace.json").exists()
 
 
-def test_without_a_server_it_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_the_error_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "`loragate serve`" in run("tenants", "list", status=1).stderr
     monkeypatch.setenv("LORAGATE_ADMIN_KEY", ADMIN_KEY)
     down = run("tenants", "list", "--base-url", "http://127.0.0.1:9", status=1)
@@ -129,11 +129,11 @@ def test_without_a_server_it_says_how_to_start_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://[::1", "ftp://host", "http://host:99999"])
-def test_a_bad_address_is_refused_by_option(url: str) -> None:
+def test_a_bad_address_is_rejected_by_option(url: str) -> None:
     assert "--base-url: " in run("tenants", "list", "--base-url", url, status=2).stderr
 
 
-def test_without_a_key_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_BASE_URL", "http://127.0.0.1:9")
     assert "LORAGATE_ADMIN_KEY" in run("tenants", "list", status=1).stderr
     assert "LORAGATE_API_KEY" in run("adapters", "list", status=1).stderr

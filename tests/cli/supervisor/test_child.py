@@ -17,7 +17,7 @@ def program(code: str) -> Program:
 
 
 class Watched:
-    """A child, the events it tells of, and its starts."""
+    """A child, the events it reports, and its starts."""
 
     def __init__(self, code: str, **options: Any) -> None:
         self.started: asyncio.Queue[int] = asyncio.Queue()
@@ -40,7 +40,7 @@ class Watched:
         await self.running
 
 
-async def test_a_dead_child_is_started_again_each_time() -> None:
+async def test_a_dead_child_is_restarted_each_time() -> None:
     watched = Watched("import sys; sys.exit(3)")
     pids = {await watched.started.get() for _ in range(4)}
     await watched.stop()
@@ -49,7 +49,7 @@ async def test_a_dead_child_is_started_again_each_time() -> None:
     assert watched.said[1] == "part ended with status 3; restarting it in 0.01 s"
 
 
-async def test_a_killed_child_is_started_again() -> None:
+async def test_a_killed_child_is_restarted() -> None:
     watched = Watched("import time; time.sleep(600)")
     first = await watched.started.get()
     os.kill(first, signal.SIGKILL)
@@ -58,7 +58,7 @@ async def test_a_killed_child_is_started_again() -> None:
     assert "signal SIGKILL" in watched.said[0]
 
 
-async def test_stopping_asks_first(tmp_path: Path) -> None:
+async def test_stopping_sends_sigterm_first(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     code = f"""
 import pathlib, signal, sys
@@ -84,14 +84,14 @@ while True: signal.pause()
 """
 
 
-async def test_a_stubborn_child_is_killed_when_its_time_is_up() -> None:
+async def test_a_stubborn_child_is_killed_after_its_grace_period() -> None:
     watched = Watched(STUBBORN)
     await until(Path("up").exists)
     await watched.stop(seconds=0.05)
     assert watched.said == ["part did not stop in time and was killed"]
 
 
-async def test_a_stubborn_child_is_killed_at_once_on_order() -> None:
+async def test_a_stubborn_child_is_killed_at_once_on_request() -> None:
     watched = Watched(STUBBORN)
     await until(Path("up").exists)
     stopping = asyncio.create_task(watched.stop(seconds=3600))
@@ -99,7 +99,7 @@ async def test_a_stubborn_child_is_killed_at_once_on_order() -> None:
     await stopping
 
 
-async def test_a_child_stopped_while_it_waits_to_start_again_stays_down() -> None:
+async def test_a_child_stopped_while_it_waits_for_a_restart_stays_down() -> None:
     watched = Watched("raise SystemExit(1)")
     watched.child._backoff = Backoff(first=3600, longest=3600)
     for _ in range(2):
@@ -109,7 +109,7 @@ async def test_a_child_stopped_while_it_waits_to_start_again_stays_down() -> Non
     assert watched.started.empty()
 
 
-async def test_a_refusal_to_start_ends_it_and_is_not_tried_again() -> None:
+async def test_a_child_that_rejects_its_settings_is_not_restarted() -> None:
     watched = Watched("raise SystemExit(2)")
     with pytest.raises(CliError, match="the part failed to start") as caught:
         await watched.running
@@ -117,7 +117,7 @@ async def test_a_refusal_to_start_ends_it_and_is_not_tried_again() -> None:
     assert watched.started.qsize() == 1
 
 
-async def test_a_child_that_has_worked_may_refuse_for_a_while() -> None:
+async def test_a_child_that_has_worked_before_may_fail_to_start_for_a_while() -> None:
     watched = Watched("raise SystemExit(2)")
     watched.child.has_worked = True
     for _ in range(3):
@@ -125,7 +125,7 @@ async def test_a_child_that_has_worked_may_refuse_for_a_while() -> None:
     await watched.stop()
 
 
-async def test_a_part_that_is_not_essential_may_fail_to_start() -> None:
+async def test_an_optional_part_may_fail_to_start() -> None:
     watched = Watched("raise SystemExit(2)", essential=False)
     await watched.running
     assert watched.said == ["the part failed to start; see the message above; continuing without it"]
@@ -133,7 +133,7 @@ async def test_a_part_that_is_not_essential_may_fail_to_start() -> None:
     await watched.stop()
 
 
-async def test_it_is_told_when_it_works_and_when_no_longer() -> None:
+async def test_readiness_and_its_loss_are_reported() -> None:
     async def is_up(pid: int) -> bool:
         return Path("up").exists()
 
@@ -152,7 +152,7 @@ async def test_it_is_told_when_it_works_and_when_no_longer() -> None:
     assert watched.troubles[1:4] == [None, "ended with signal SIGKILL", "is starting"]
 
 
-async def test_children_have_a_process_group_of_their_own_in_our_session() -> None:
+async def test_children_have_their_own_process_group_in_our_session() -> None:
     watched = Watched("import signal; signal.pause()")
     pid = await watched.started.get()
     assert os.getpgid(pid) == pid
@@ -160,11 +160,11 @@ async def test_children_have_a_process_group_of_their_own_in_our_session() -> No
     await watched.stop()
 
 
-async def test_run_once_returns_what_was_printed() -> None:
+async def test_run_once_returns_the_output() -> None:
     assert await run_once(program("print('  the model  ')")) == "the model"
 
 
-async def test_run_once_fails_in_words() -> None:
+async def test_run_once_fails_with_the_reason() -> None:
     with pytest.raises(CliError, match="part failed \\(status 7\\)"):
         await run_once(program("raise SystemExit(7)"))
 

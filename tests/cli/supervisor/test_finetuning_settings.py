@@ -1,4 +1,4 @@
-"""What fine-tuning needs of the machine is told before a worker begins, and no server waits for it."""
+"""Missing requirements of fine-tuning are reported before a worker starts, and no server waits for them."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +39,7 @@ def refused(chosen: Settings) -> str:
     return caught.value.message
 
 
-def test_without_the_extra_a_server_says_so_and_goes_on_and_a_worker_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_a_server_continues_and_a_worker_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     without(monkeypatch, "trl", "bitsandbytes")
     assert part(settings(), "a/model", "unix:/engine", said.append) is None
@@ -50,7 +50,7 @@ def test_without_the_extra_a_server_says_so_and_goes_on_and_a_worker_refuses(mon
     assert said == []
 
 
-def test_a_place_to_report_to_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_target_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "mlflow", "wandb")
     assert refused(settings(report_to=["tensorboard", "mlflow"])) == (
         "LORAGATE_FINETUNE__REPORT_TO: mlflow is not installed"
@@ -64,7 +64,7 @@ def test_a_place_to_report_to_that_is_not_installed_is_named(monkeypatch: pytest
     ("text", "names"),
     [("mlflow", ["mlflow"]), ("mlflow, wandb", ["mlflow", "wandb"]), ('["wandb"]', ["wandb"]), ("", []), ("[]", [])],
 )
-def test_places_to_report_to_are_named_in_the_environment(
+def test_report_targets_are_read_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, text: str, names: list[str]
 ) -> None:
     monkeypatch.setenv(VARIABLE, text)
@@ -75,7 +75,7 @@ def test_places_to_report_to_are_named_in_the_environment(
 
 
 @pytest.mark.parametrize("text", ["elsewhere", '["elsewhere"]', "mlflow,elsewhere", '["mlflow"', "[7]"])
-def test_places_that_nobody_knows_are_refused_by_the_settings_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_unknown_report_targets_are_rejected_by_the_settings_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(CliError, match=rf"^{VARIABLE}: "):
         load()
@@ -93,7 +93,7 @@ def test_a_workers_settings_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert idle == [True, False], "on a device of its own it is in nobody's way"
 
 
-def test_tenants_that_are_made_without_have_32_unfinished_jobs_and_unlimited_is_unlimited() -> None:
+def test_new_tenants_have_32_unfinished_jobs_by_default_and_unlimited_is_possible() -> None:
     assert load().limits.tenant_limits.max_unfinished_jobs == 32
     assert load(limits={"max_unfinished_jobs": "unlimited"}).limits.tenant_limits.max_unfinished_jobs is None
     assert TenantLimits().max_unfinished_jobs is None

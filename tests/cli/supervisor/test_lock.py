@@ -17,7 +17,7 @@ with lock_data_dir(Path(sys.argv[1])):
 """
 
 
-def test_a_second_holder_is_refused_with_the_firsts_pid_until_that_dies(tmp_path: Path) -> None:
+def test_a_second_holder_is_rejected_with_the_firsts_pid_until_that_dies(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout

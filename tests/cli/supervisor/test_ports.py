@@ -8,19 +8,19 @@ from loragate.cli.errors import CliError
 from loragate.cli.standalone.ports import address_of, listen, reserve, target_of, url_of
 
 
-def test_a_port_in_use_is_refused_by_its_number_and_option() -> None:
+def test_a_port_in_use_is_rejected_by_its_number_and_option() -> None:
     with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(CliError, match=rf"port {port} .* in use.*--port or LORAGATE_PORT"):
             listen("127.0.0.1", port)
 
 
-def test_a_port_is_taken_from_the_start() -> None:
+def test_a_port_is_bound_from_the_start() -> None:
     with listen("127.0.0.1", 0) as listener:
         socket.create_connection(listener.getsockname()).close()
 
 
-def test_a_port_can_be_taken_again_at_once() -> None:
+def test_a_port_can_be_bound_again_at_once() -> None:
     listener = listen("127.0.0.1", 0)
     address = listener.getsockname()
     with socket.create_connection(address):
@@ -30,13 +30,13 @@ def test_a_port_can_be_taken_again_at_once() -> None:
     listen(*address).close()
 
 
-def test_an_unknown_host_is_refused_by_option() -> None:
+def test_an_unknown_host_is_rejected_by_option() -> None:
     with pytest.raises(CliError, match="--host"):
         listen("no such host", 0)
 
 
 @pytest.mark.parametrize(("host", "seen"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")])
-def test_the_url_is_one_that_a_client_here_can_use(host: str, seen: str) -> None:
+def test_the_url_works_for_a_local_client(host: str, seen: str) -> None:
     with listen(host, 0) as listener:
         assert url_of(listener) == f"http://{seen}:{listener.getsockname()[1]}"
 
@@ -51,7 +51,7 @@ def test_ipv6_addresses_are_bracketed() -> None:
         assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
-async def test_grpc_servers_share_a_held_port_that_nobody_else_gets() -> None:
+async def test_grpc_servers_share_a_held_port_exclusively() -> None:
     with reserve("127.0.0.1", 0) as held:
         port = held.getsockname()[1]
         servers = [grpc.aio.server(options=[("grpc.so_reuseport", 1)]) for _ in range(2)]
@@ -75,7 +75,7 @@ def test_a_port_in_use_cannot_be_held(other) -> None:  # type: ignore[no-untyped
         reserve("127.0.0.1", used.getsockname()[1])
 
 
-def test_a_target_is_one_that_a_client_here_can_use() -> None:
+def test_the_target_works_for_a_local_client() -> None:
     with reserve("0.0.0.0", 0) as held:
         port = held.getsockname()[1]
         assert (address_of(held), target_of(held)) == (f"0.0.0.0:{port}", f"127.0.0.1:{port}")

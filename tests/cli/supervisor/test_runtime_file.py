@@ -8,7 +8,7 @@ from loragate.cli.data_dir import runtime_file
 from loragate.cli.data_dir.runtime_file import Pids, Runtime
 
 
-def test_it_is_private_complete_and_replaced_at_once(tmp_path: Path) -> None:
+def test_the_file_is_private_complete_and_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "runtime.json"
     runtime_file.write(tmp_path, Runtime("http://127.0.0.1:1", Pids(1, (2, 3), 4)))
     with path.open() as old:
@@ -25,7 +25,7 @@ def test_it_is_private_complete_and_replaced_at_once(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["runtime.json"]
 
 
-def test_clients_find_the_address_only_while_it_is_there(tmp_path: Path) -> None:
+def test_clients_find_the_address_only_while_the_file_exists(tmp_path: Path) -> None:
     runtime_file.write(tmp_path, Runtime("http://127.0.0.1:1", Pids(1, (), None)))
     assert runtime_file.base_url(tmp_path) == "http://127.0.0.1:1"
     runtime_file.remove(tmp_path)
@@ -34,6 +34,6 @@ def test_clients_find_the_address_only_while_it_is_there(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"base_url": 1}'])
-def test_a_broken_file_is_no_server(tmp_path: Path, content: str) -> None:
+def test_a_broken_file_means_no_server(tmp_path: Path, content: str) -> None:
     (tmp_path / "runtime.json").write_text(content)
     assert runtime_file.base_url(tmp_path) is None

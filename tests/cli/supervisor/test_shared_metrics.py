@@ -1,4 +1,4 @@
-"""Where the supervisor has several workers keep their counters."""
+"""Where the supervisor's workers keep their counters."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ from loragate.gateway.observability.finetune_families import finetune_families
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
-def test_several_workers_begin_with_an_empty_private_folder(tmp_path: Path) -> None:
+def test_several_workers_start_with_an_empty_private_folder(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, workers=2, model="any")
     for _ in range(2):
         shared_metrics.begin(settings)
@@ -26,14 +26,14 @@ def test_several_workers_begin_with_an_empty_private_folder(tmp_path: Path) -> N
     assert VARIABLE not in Programs(settings, "unix:x", 0, "127.0.0.1:0").engine("any").environment
 
 
-def test_a_single_worker_needs_none(tmp_path: Path) -> None:
+def test_a_single_worker_needs_no_folder(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, workers=1, model="any", finetune=FinetuneSettings(enabled=False))
     shared_metrics.begin(settings)
     assert VARIABLE not in Programs(settings, "unix:x", 0, "127.0.0.1:0").gateway().environment
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_fine_tune_worker_has_a_folder_of_its_own_that_gateways_read(tmp_path: Path) -> None:
+def test_the_fine_tune_worker_has_its_own_folder_that_gateways_read(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, model="any")
     shared_metrics.begin(settings)
     (folder,) = tmp_path.iterdir()

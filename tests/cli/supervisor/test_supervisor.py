@@ -1,4 +1,4 @@
-"""The whole supervisor in a process of its own, with light stand-ins for engine and gateway."""
+"""The whole supervisor in its own process, with lightweight fakes of engine and gateway."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _USUAL = {
 
 
 class Server:
-    """A supervisor that stands in the test's folder."""
+    """A supervisor that runs in the test's folder."""
 
     def __init__(self, *, engine_status: int = 0, **settings: str) -> None:
         named = {f"LORAGATE_{name.upper()}": value for name, value in settings.items()}
@@ -67,7 +67,7 @@ class Server:
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
-    with tempfile.TemporaryDirectory(prefix="lg-") as short:  # sockets live in the temporary folder
+    with tempfile.TemporaryDirectory(prefix="lg-") as short:  # sockets are in the temporary folder
         monkeypatch.setenv("TMPDIR", short)
 
         def start(**options: Any) -> Server:
@@ -96,7 +96,7 @@ def events() -> list[str]:
     return Path("events").read_text().splitlines() if Path("events").exists() else []
 
 
-def test_ready_is_said_once_and_the_runtime_file_tells_all(start: Callable[..., Server]) -> None:
+def test_ready_is_printed_once_and_the_runtime_file_is_complete(start: Callable[..., Server]) -> None:
     server = start().until_ready()
     file = Path(".loragate/runtime.json")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -157,7 +157,7 @@ def test_a_signal_that_arrives_twice_counts_once(start: Callable[..., Server]) -
     assert events() == ["gateway drains", "gateway stops", "engine stops"]
 
 
-def test_a_second_order_stops_at_once(start: Callable[..., Server]) -> None:
+def test_a_second_signal_stops_at_once(start: Callable[..., Server]) -> None:
     server = start(drain_seconds="3600").until_ready()
     children = server.children
     Path("stubborn").touch()
@@ -171,7 +171,7 @@ def test_a_second_order_stops_at_once(start: Callable[..., Server]) -> None:
     assert not Path(".loragate/runtime.json").exists()
 
 
-def test_a_killed_engine_is_replaced_and_the_gateway_stays(start: Callable[..., Server]) -> None:
+def test_a_killed_engine_is_restarted_and_the_gateway_stays(start: Callable[..., Server]) -> None:
     server = start().until_ready()
     before = server.runtime["pids"]
     os.kill(before["engine"], signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_a_killed_engine_is_replaced_and_the_gateway_stays(start: Callable[..., 
     assert server.lines.count("loragate ready") == 1
 
 
-def test_a_part_that_is_not_essential_is_told_of_and_holds_nobody_up(start: Callable[..., Server]) -> None:
+def test_a_failed_optional_part_is_reported_and_blocks_nothing(start: Callable[..., Server]) -> None:
     server = start(finetune__threads="1").until_ready()
     first = server.runtime["pids"]["finetune"]
     assert server.runtime["optional"] == {"finetune": "is starting"}
@@ -200,7 +200,7 @@ def test_a_part_that_is_not_essential_is_told_of_and_holds_nobody_up(start: Call
     assert not is_running(second)
 
 
-def test_a_part_that_is_not_essential_may_refuse_to_start(start: Callable[..., Server]) -> None:
+def test_an_optional_part_may_fail_to_start(start: Callable[..., Server]) -> None:
     Path("unfit").touch()
     server = start(finetune__threads="1").until_ready()
     wait_until(lambda: server.runtime["optional"] == {"finetune": "failed to start"})
@@ -231,7 +231,7 @@ def test_the_port_survives_a_killed_gateway(start: Callable[..., Server]) -> Non
     assert httpx.get(before["base_url"] + "/readyz", trust_env=False, timeout=60).status_code == 200
 
 
-def test_the_grpc_port_is_held_from_the_start_and_refused_to_others(start: Callable[..., Server]) -> None:
+def test_the_grpc_port_is_held_from_the_start_and_unavailable_to_others(start: Callable[..., Server]) -> None:
     server = start().until_ready()
     port = server.runtime["grpc_target"].rpartition(":")[2]
     second = start(grpc_port=port, data_dir="elsewhere")
@@ -252,7 +252,7 @@ def test_children_die_with_a_killed_supervisor(start: Callable[..., Server]) -> 
     wait_until(lambda: not any(is_running(pid) for pid in children))
 
 
-def test_a_killed_supervisor_leaves_a_directory_that_can_be_served_again(start: Callable[..., Server]) -> None:
+def test_a_killed_supervisor_leaves_a_usable_directory(start: Callable[..., Server]) -> None:
     first = start().until_ready()
     old = first.children
     first.process.kill()
@@ -263,7 +263,7 @@ def test_a_killed_supervisor_leaves_a_directory_that_can_be_served_again(start: 
     assert second.ends() == 0
 
 
-def test_a_second_server_on_the_same_directory_is_refused(start: Callable[..., Server]) -> None:
+def test_a_second_server_on_the_same_directory_is_rejected(start: Callable[..., Server]) -> None:
     first = start().until_ready()
     second = start()
     assert second.ends() == 1
@@ -271,7 +271,7 @@ def test_a_second_server_on_the_same_directory_is_refused(start: Callable[..., S
     assert first.runtime["pids"]["supervisor"] == first.process.pid, "the first one's file is untouched"
 
 
-def test_an_engine_that_refuses_its_model_ends_the_start(start: Callable[..., Server]) -> None:
+def test_an_engine_that_rejects_its_model_ends_the_start(start: Callable[..., Server]) -> None:
     server = start(engine_status=2)
     assert server.ends() == 2
     assert "the engine failed to start" in Path("stderr").read_text()
@@ -287,7 +287,7 @@ def test_a_stop_before_ready_is_clean(start: Callable[..., Server]) -> None:
     assert not Path(".loragate/runtime.json").exists()
 
 
-def test_another_secret_key_is_refused(start: Callable[..., Server]) -> None:
+def test_another_secret_key_is_rejected(start: Callable[..., Server]) -> None:
     first = start().until_ready()
     first.process.terminate()
     first.ends()
@@ -296,7 +296,7 @@ def test_another_secret_key_is_refused(start: Callable[..., Server]) -> None:
     assert "another secret key" in Path("stderr").read_text()
 
 
-def test_the_demo_is_provided_before_ready_and_its_admin_key_is_kept(start: Callable[..., Server]) -> None:
+def test_the_demo_is_provisioned_before_ready_and_its_admin_key_is_kept(start: Callable[..., Server]) -> None:
     keys = set()
     for _ in range(2):
         server = start(model="", demo="1").until_ready()
@@ -309,7 +309,7 @@ def test_the_demo_is_provided_before_ready_and_its_admin_key_is_kept(start: Call
     assert [file.name for file in Path(".loragate").glob("*admin*")] == []
 
 
-def test_an_interrupted_first_demo_start_can_be_tried_again(start: Callable[..., Server]) -> None:
+def test_an_interrupted_first_demo_start_can_be_repeated(start: Callable[..., Server]) -> None:
     Path("unprovided").touch()
     first = start(model="", demo="1")
     assert first.ends() == 1
@@ -322,7 +322,7 @@ def test_an_interrupted_first_demo_start_can_be_tried_again(start: Callable[...,
     assert second.ends() == 0
 
 
-def test_a_demo_over_another_servers_data_asks_for_its_admin_key(start: Callable[..., Server]) -> None:
+def test_a_demo_on_another_servers_data_requires_its_admin_key(start: Callable[..., Server]) -> None:
     first = start().until_ready()
     first.process.terminate()
     first.ends()
@@ -340,7 +340,7 @@ def test_a_demo_over_another_servers_data_asks_for_its_admin_key(start: Callable
         ({"engine_target": "other:1"}, ("LORAGATE_ENGINE_TARGET",)),
     ],
 )
-def test_settings_that_do_not_fit_together_are_named(
+def test_contradictory_settings_are_named(
     start: Callable[..., Server], settings: dict[str, str], named: tuple[str, ...]
 ) -> None:
     server = start(**settings)
@@ -350,7 +350,7 @@ def test_settings_that_do_not_fit_together_are_named(
     assert not Path(".loragate").exists()
 
 
-def test_the_panel_is_a_part_beside_it(start: Callable[..., Server]) -> None:
+def test_the_panel_is_an_optional_part(start: Callable[..., Server]) -> None:
     server = start(panel__enabled="true").until_ready()
     wait_until(lambda: server.runtime["optional"] == {"panel": None})
     url, first = server.runtime["panel_url"], server.runtime["pids"]["panel"]
@@ -365,7 +365,7 @@ def test_the_panel_is_a_part_beside_it(start: Callable[..., Server]) -> None:
     assert server.ends() == 0
 
 
-def test_without_its_packages_it_is_said_once(
+def test_a_panel_without_its_packages_is_reported_once(
     start: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(

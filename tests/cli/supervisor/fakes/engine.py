@@ -1,4 +1,4 @@
-"""Stands in for the engine: ready when the file at its address exists. Arguments: parent, socket path, exit status."""
+"""A fake engine: ready when the file at its address exists. Arguments: parent, socket path, exit status."""
 
 import os
 import signal

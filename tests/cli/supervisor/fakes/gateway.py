@@ -1,4 +1,4 @@
-"""Stands in for the gateway on an inherited socket. Arguments: parent, descriptor, the engine's socket path.
+"""A fake gateway on an inherited socket. Arguments: parent, descriptor, the engine's socket path.
 
 It ends a moment after SIGTERM, or never while the file `stubborn` exists.
 """

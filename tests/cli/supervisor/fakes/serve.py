@@ -1,4 +1,4 @@
-"""`loragate serve` with stand-ins for its parts. Argument: the engine's exit status, 0 to stay."""
+"""`loragate serve` with fake parts. Argument: the engine's exit status, 0 to stay."""
 
 import asyncio
 import json
@@ -39,8 +39,9 @@ class FakePrograms(Programs):
         return Program("gateway", command, dict(os.environ), (descriptor,))
 
     def optional(self, model: str, where: Addresses, notify: Callable[[str], None]) -> Iterator[OptionalPart]:
-        """A worker that works while the file `works` exists, when LORAGATE_FINETUNE__THREADS asks for one; the
-        panel is the real one."""
+        """Return a worker that is up while the file `works` exists, if LORAGATE_FINETUNE__THREADS requests one; the
+        panel is the real one.
+        """
         if self.settings.finetune.threads is not None:
             code = "import sys; sys.exit(2)" if Path("unfit").exists() else "import signal; signal.pause()"
             command = (sys.executable, "-c", die_with_us + code)
@@ -52,7 +53,7 @@ class FakePrograms(Programs):
         return self._demo("print('demo-model')")
 
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
-        """Fails while the file `unprovided` exists."""
+        """Fail while the file `unprovided` exists."""
         content = json.dumps({"admin_key": admin_key, "tenants": [{"api_key": "lg-demo", "adapters": ["french"]}]})
         return self._demo(
             "import pathlib, urllib.request\n"
