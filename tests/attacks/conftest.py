@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 from tests.attacks.rest import at_rest
 from tests.gateway.conftest import *  # noqa: F403
-from tests.gateway.prepared import new_config, new_tenants, stub_engine
-from tests.gateway.running import Gateway, serving
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
+from tests.gateway.running_gateway import Gateway, serving
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -30,7 +30,7 @@ async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactor
 @pytest_asyncio.fixture(loop_scope="session")
 async def attacked(standing: Gateway) -> AsyncIterator[Gateway]:
     """The one that stands, which must be at rest again afterwards; for tests in the session's event loop."""
-    standing.engine.calm()
+    standing.engine.reset()
     await standing.until_ready()
     yield standing
     standing.engine.resume.set()

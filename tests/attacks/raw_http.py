@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 
 @dataclass(frozen=True)

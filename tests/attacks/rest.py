@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 

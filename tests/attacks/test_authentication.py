@@ -24,7 +24,7 @@ from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway.auth_clock import Clock
-from tests.gateway.running import ADMIN_KEY, Gateway
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 
 Tenants = tuple[str, str, str]
 

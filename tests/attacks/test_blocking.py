@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -11,7 +11,7 @@ from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.v1 import inference_pb2 as pb
 from tests.attacks.raw_http import exchange, post
 from tests.gateway.grpc_client import connected, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -93,7 +93,7 @@ async def test_what_clients_write_is_kept_nowhere(
 
 
 async def _good_requests(http: httpx.AsyncClient, client: Client, engine: StubEngine) -> None:
-    engine.say(f"{MARK}-answer")
+    engine.respond_with(f"{MARK}-answer")
     message = {"role": "user", "name": f"{MARK}_name", "content": f"{MARK}-content"}
     chat = {"model": MODEL, "messages": [message], "max_tokens": 40, "user": f"{MARK}-user"}
     text = {"model": MODEL, "prompt": f"{MARK}-prompt", "max_tokens": 40, "stop": [f"{MARK}-answ"]}
@@ -111,7 +111,7 @@ async def _good_requests(http: httpx.AsyncClient, client: Client, engine: StubEn
         answer = await http.post(path, json=body, headers=HEADERS)
         good += answer.status_code == 200
     assert good >= 5
-    engine.say(f'{{"name": "{MARK}_tool", "arguments": {{"q": "{MARK}-argument"}}}}')
+    engine.respond_with(f'{{"name": "{MARK}_tool", "arguments": {{"q": "{MARK}-argument"}}}}')
     await http.post("/v1/chat/completions", json=asked[2][1])
 
     metadata = (*client.metadata, ("x-canary", f"{MARK}-metadata"), ("traceparent", HEADERS["traceparent"]))
@@ -247,7 +247,7 @@ async def _failures(http: httpx.AsyncClient, client: Client, engine: StubEngine)
         with pytest.raises(grpc.aio.AioRpcError):
             await client.inference.Generate(request, metadata=client.metadata)
     engine.fails = lambda submit: False
-    engine.say(f"{MARK} one two three four")
+    engine.respond_with(f"{MARK} one two three four")
     engine.pause_after = 2
     async with http.stream("POST", "/v1/completions", json=body | {"stream": True}) as stream:
         await engine.paused.wait()

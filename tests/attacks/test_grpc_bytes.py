@@ -13,7 +13,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import inference_pb2 as pb
 from tests.gateway.grpc_client import Client, code_of, connected, refusal
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 

@@ -27,7 +27,7 @@ from tests.attacks.raw_grpc import (
 from tests.attacks.rest import no_leases
 from tests.gateway import grpc_client
 from tests.gateway.grpc_client import code_of
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -6,7 +6,7 @@ import pytest
 
 from loragate.gateway.http.guarded_protocol import MAX_HEAD_BYTES, MAX_HEADERS
 from tests.attacks.raw_http import connected, exchange, head, post
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -95,7 +95,7 @@ async def test_pipelined_bytes_are_not_a_second_request(attacked: Gateway) -> No
     """They are not read: the first request gets its response, and the connection is closed."""
     attacked.engine.pause_after = 1
     for behind in (HIDDEN, post(attacked, BODY), b"\0garbage", HIDDEN * 1000):
-        attacked.engine.calm()
+        attacked.engine.reset()
         attacked.engine.pause_after = 1
         async with connected(attacked) as connection:
             await connection.send(post(attacked, BODY) + behind)

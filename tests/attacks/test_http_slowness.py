@@ -9,7 +9,7 @@ import pytest
 
 from loragate.v1 import engine_pb2 as pb
 from tests.attacks.raw_http import Connection, connected, head, post
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

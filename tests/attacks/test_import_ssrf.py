@@ -20,10 +20,10 @@ from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.public_addresses import is_public
 from loragate.gateway.imports.source import ImportFailed
 from tests.gateway import tiny_model
+from tests.gateway.fake_hub import FakeHub, Reply, fake_hub
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.imports.test_hub import CONFIG, TENSORS, begin, ended
-from tests.gateway.prepared import new_config, new_tenants, stub_engine
-from tests.gateway.running import Gateway, serving
-from tests.gateway.stand_in_hub import Reply, StandInHub, stand_in_hub
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 PACE = Pace(5.0)
@@ -31,15 +31,15 @@ PUBLIC_HOSTS = ("huggingface.co", "*.hf.co")
 
 
 @asynccontextmanager
-async def two_servers() -> AsyncIterator[tuple[StandInHub, StandInHub]]:
+async def two_servers() -> AsyncIterator[tuple[FakeHub, FakeHub]]:
     """The hub, and a server that must not receive a request."""
-    async with stand_in_hub() as hub, stand_in_hub() as inside:
+    async with fake_hub() as hub, fake_hub() as inside:
         yield hub, inside
 
 
 @asynccontextmanager
 async def importing(
-    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], *hosts: str, hub: StandInHub
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], *hosts: str, hub: FakeHub
 ) -> AsyncIterator[Gateway]:
     imports = ImportConfig(hub=hub.url, hosts=(*PUBLIC_HOSTS, *hosts))
     async with serving(replace(config, stall_seconds=2.0, imports=imports), engine, tenants) as gateway:
@@ -101,8 +101,8 @@ class Standing:
     """A gateway for many redirects, its hub, and a server that must not receive a request."""
 
     gateway: Gateway
-    hub: StandInHub
-    inside: StandInHub
+    hub: FakeHub
+    inside: FakeHub
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -152,7 +152,7 @@ def test_what_is_on_the_list_may_be_asked(url: str) -> None:
 
 
 async def test_redirects_without_end(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
-    async with stand_in_hub() as hub, importing(config, engine, tenants, hub=hub) as gateway, gateway.http() as http:
+    async with fake_hub() as hub, importing(config, engine, tenants, hub=hub) as gateway, gateway.http() as http:
         hub.replies[CONFIG] = Reply(status=302, headers={"location": CONFIG})
         done = await ended(http, (await begin(http))["id"])
         assert done["error"]["code"] == "too_many_redirects"
@@ -248,7 +248,7 @@ async def test_rebinding(tmp_path: Path) -> None:
     TLS still holds the server to its name, which nobody but this resolver knows.
     """
     server, client = contexts(tmp_path, "hub.example")
-    async with stand_in_hub(server) as hub, stand_in_hub(server) as inside:
+    async with fake_hub(server) as hub, fake_hub(server) as inside:
         origin = f"https://hub.example:{hub.port}"
         hub.replies["/x"] = Reply(b"what was asked for")
         resolve = Answers(("127.0.0.1",), ("127.0.0.2",))
@@ -265,7 +265,7 @@ async def test_rebinding(tmp_path: Path) -> None:
 async def test_a_server_of_another_name_is_not_spoken_to(tmp_path: Path, trusting: bool) -> None:
     server, client = contexts(tmp_path, "other.example" if trusting else "hub.example")
     verify: ssl.SSLContext | bool = client if trusting else True
-    async with stand_in_hub(server) as hub:
+    async with fake_hub(server) as hub:
         origin = f"https://hub.example:{hub.port}"
         resolve = Answers(("127.0.0.1",))
         fetcher = Fetcher(AllowList((origin,)), origin, token="hf_secret", pace=PACE, resolve=resolve, verify=verify)

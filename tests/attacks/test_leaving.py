@@ -8,7 +8,7 @@ import pytest
 
 from tests.attacks.raw_http import connected, post
 from tests.attacks.rest import leases_of, no_leases
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -23,10 +23,10 @@ from loragate.v1 import adapters_pb2 as pb
 from tests.attacks import malformed_configs, malformed_tensors, valid_adapters
 from tests.attacks.adapter_files import Files
 from tests.attacks.malformed_configs import Case
+from tests.gateway.gateway_process import gateway_in_a_process
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.grpc_client import connected, refusal
-from tests.gateway.own_process import in_own_process
-from tests.gateway.prepared import new_config, new_tenants, stub_engine
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.filterwarnings("ignore")]
@@ -123,7 +123,7 @@ async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
 ) -> None:
     """In a process of its own, four at a time, round after round."""
     config = await new_config(tmp_path, mixture)
-    async with in_own_process(config, mixture, await new_tenants(config)) as own, own.gateway.http() as http:
+    async with gateway_in_a_process(config, mixture, await new_tenants(config)) as own, own.gateway.http() as http:
         turns = asyncio.Semaphore(4)
 
         async def one(files: Files) -> int:
@@ -133,7 +133,7 @@ async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
         await one(good["plain"])
         assert (await http.delete("/v1/adapters/malformed")).status_code == 200
         kept = set((config.data_dir / "blobs").rglob("*"))
-        own.forget_peak()
+        own.reset_peak()
         before = own.peak_bytes()
         for _ in range(2):
             statuses = await asyncio.gather(*(one(case.change(good[case.kind])) for case in CASES.values()))

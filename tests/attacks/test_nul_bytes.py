@@ -10,9 +10,9 @@ from private_postgres import private_postgres
 from loragate.adapter_store.database.schema import upgrade
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import adapters_pb2, inference_pb2
+from tests.gateway.gateway_setup import new_tenants
 from tests.gateway.grpc_client import connected, refusal
-from tests.gateway.prepared import new_tenants
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tests.attacks.raw_http import exchange
-from tests.gateway.running import ADMIN_KEY, Gateway
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -11,7 +11,7 @@ from loragate.v1 import adapters_pb2 as pb
 from tests.attacks.raw_http import connected, head
 from tests.gateway.grpc_client import connected as grpc_connected
 from tests.gateway.grpc_client import refusal
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 RATE = 100_000  # bytes a second

@@ -6,7 +6,7 @@ import pytest
 
 from tests.attacks.raw_http import Answer, connected, exchange, head
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway import tiny_model
-from tests.gateway.prepared import new_admin_key, new_config, stub_engine
-from tests.gateway.running import ADMIN_KEY, serving
+from tests.gateway.gateway_setup import new_admin_key, new_config, stub_engine
+from tests.gateway.running_gateway import ADMIN_KEY, serving
 from tests.gateway.tiny_model import byte_level_tokenizer
 
 __all__ = ["ADMIN_KEY", "ChatServer", "chat_server", "real_gateway", "write_adapter"]

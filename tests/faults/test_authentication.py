@@ -14,7 +14,7 @@ from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.errors import Unavailable
 from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway.auth_clock import Clock
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 Tenants = tuple[str, str, str]

@@ -12,7 +12,7 @@ import pytest
 from loragate.gateway.config.gateway import GatewayConfig
 from tests.attacks.raw_http import exchange, head
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 SIZE = 4 << 20

@@ -15,9 +15,9 @@ from loragate.gateway.generation import resolver as resolving
 from loragate.gateway.resilience import ttl_cache as snapshots
 from tests.gateway import tiny_model
 from tests.gateway.auth_clock import Clock
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.grpc_client import Client, connected
-from tests.gateway.prepared import new_config, new_tenants, stub_engine
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 
@@ -79,7 +79,7 @@ async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
 
 @pytest.fixture
 async def client(gateway: Gateway) -> AsyncIterator[Client]:
-    """The first tenant's, over gRPC."""
+    """The first tenant's gRPC client."""
     async with connected(gateway.grpc_target, gateway.key) as client:
         yield client
 
@@ -88,7 +88,7 @@ async def client(gateway: Gateway) -> AsyncIterator[Client]:
 async def small_gateway(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> AsyncIterator[Gateway]:
-    """With bounds that a test reaches quickly."""
+    """A gateway with bounds that a test reaches quickly."""
     small = replace(config, max_json_bytes=4096, max_upload_bytes=64 << 10, stall_seconds=0.3)
     async with serving(small, engine, tenants) as running:
         await running.until_ready()
@@ -97,7 +97,7 @@ async def small_gateway(
 
 @pytest.fixture
 def upload_to(tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """Uploads a fresh adapter of the first tenant to this gateway."""
+    """Uploads a new adapter of the first tenant to this gateway."""
 
     async def upload(gateway: Gateway, name: str, *, seed: int = 0, alias: str | None = None) -> dict[str, Any]:
         folder = tiny_model.write_adapter(tmp_path / name, seed=seed)
@@ -107,7 +107,7 @@ def upload_to(tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
             response = await http.post("/v1/adapters", data=data, files=files)
         assert response.status_code == 201, response.text
         created: dict[str, Any] = response.json()
-        gateway.engine.forget_probe(created["digest"])
+        gateway.engine.discard_probe(created["digest"])
         return created
 
     return upload
@@ -117,5 +117,5 @@ def upload_to(tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
 def upload(
     gateway: Gateway, upload_to: Callable[..., Awaitable[dict[str, Any]]]
 ) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """The same, to the gateway of most tests."""
+    """Uploads a new adapter to the gateway of most tests."""
     return partial(upload_to, gateway)

@@ -1,4 +1,4 @@
-"""What Prometheus gets from a gateway on which something of every kind has happened."""
+"""The metrics of a gateway after one event of every kind."""
 
 import asyncio
 import tempfile
@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 from tests.gateway import tiny_model
-from tests.gateway.engine_numbers import full_stats
+from tests.gateway.engine_stats import full_stats
 from tests.gateway.grpc_client import Client
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -21,7 +21,7 @@ _TEXT = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 2}
 
 
 async def scrape_as_operator(gateway: Gateway) -> str:
-    """With the admin key, which shows all there is."""
+    """Return the metrics for the admin key, which shows all of them."""
     async with gateway.admin() as admin:
         response = await admin.get("/metrics")
     assert response.status_code == 200, response.text
@@ -29,7 +29,9 @@ async def scrape_as_operator(gateway: Gateway) -> str:
 
 
 async def page_after_traffic(gateway: Gateway, client: Client) -> str:
-    """Two completions and one that fails, one turned away, the other tenant refused for a limit, a gRPC call."""
+    """Return the metrics after two completions and one that fails, one shed request, a rate-limited one of the other
+    tenant, and a gRPC call.
+    """
     gateway.engine.stats = full_stats(pb.AdapterRef(tenant_id="tn_x", digest="sha256:1"))
     await client.adapters.List(ListAdaptersRequest(), metadata=client.metadata)
     async with gateway.http() as http, gateway.http(gateway.other_key) as other:
@@ -41,8 +43,8 @@ async def page_after_traffic(gateway: Gateway, client: Client) -> str:
         await http.post("/v1/completions", json=_TEXT)
         gateway.engine.fails = lambda submit: False
         queue = pb.TenantQueue(tenant_id=gateway.tenant_id, weight=1, seconds=1000)
-        gateway.engine.tell(pb.Load(request_seconds=1, active_weight=1, tenants=[queue]))
-        assert (await other.post("/v1/completions", json=_TEXT)).status_code == 200  # comes after what was told
+        gateway.engine.report_load(pb.Load(request_seconds=1, active_weight=1, tenants=[queue]))
+        assert (await other.post("/v1/completions", json=_TEXT)).status_code == 200  # reported after the response
         assert (await http.post("/v1/completions", json=_TEXT)).status_code == 503
         await _limit_the_other(gateway)
         while (await other.post("/v1/completions", json=_TEXT)).status_code != 429:
@@ -66,7 +68,7 @@ async def _limit_the_other(gateway: Gateway) -> None:
 
 
 def samples_of(text: str) -> Samples:
-    """By name and labels."""
+    """Return the samples by name and labels."""
     families = list(text_string_to_metric_families(text))
     found = [sample for family in families for sample in family.samples]
     samples = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in found}
@@ -75,5 +77,5 @@ def samples_of(text: str) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """Of the one with exactly these labels."""
+    """Return the value of the sample with exactly these labels."""
     return samples[name, frozenset(labels.items())]

@@ -1,4 +1,4 @@
-"""Holds answers to the OpenAPI document, more strictly than a client may: no field is there that it does not name."""
+"""Compares responses with the OpenAPI document, more strictly than a client may: undocumented fields fail."""
 
 import copy
 import json
@@ -10,14 +10,14 @@ from jsonschema import Draft202012Validator
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Path, method and operation."""
+    """Yield path, method and operation."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
 
 
 def closed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with objects that have no fields but those that are named."""
+    """Return the document with objects that allow only their documented fields."""
     strict = copy.deepcopy(document)
     for schema in strict["components"]["schemas"].values():
         if "properties" in schema:
@@ -26,7 +26,7 @@ def closed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """What `node` refers to, or itself."""
+    """Return what `node` refers to, or itself."""
     if "$ref" not in node:
         return node
     _, kind, name = node["$ref"].removeprefix("#/").split("/")
@@ -35,12 +35,12 @@ def found(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_value(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
-    """Raises ValidationError."""
+    """Raise ValidationError if the value does not fit the schema."""
     Draft202012Validator({**schema, "components": document["components"]}).validate(value)
 
 
 def check_response(document: dict[str, Any], operation: dict[str, Any], response: httpx.Response) -> None:
-    """Its status, headers, media type and body are documented."""
+    """Check that its status, headers, media type and body are documented."""
     told = f"{operation['operationId']}: {response.status_code} {response.text[:500]}"
     assert str(response.status_code) in operation["responses"], told
     documented = found(document, operation["responses"][str(response.status_code)])

@@ -20,7 +20,7 @@ Script = Callable[[pb.Submit], list[int]]
 
 @dataclass
 class ReceivedAdapter:
-    """An adapter's bytes as they came down the link."""
+    """An adapter's bytes as received over the connection."""
 
     config_json: bytes = b""
     tensors: bytearray = field(default_factory=bytearray)
@@ -29,26 +29,26 @@ class ReceivedAdapter:
 
 
 class StubEngine(pb_grpc.EngineServiceServicer):
-    """Answers each request with the tokens of `script`; the default repeats the prompt.
+    """Responds to each request with the tokens of `script`; the default repeats the prompt.
 
-    `pause_after` tokens a request waits until `resume` is set.
+    After `pause_after` tokens a request waits until `resume` is set.
     """
 
     def __init__(self, target: str, manifest: pb.Manifest, tokenizer: Tokenizer) -> None:
         self.target = target
         self.manifest = manifest
         self.tokenizer = tokenizer
-        self.calm()
+        self.reset()
         self._sessions: set[_Session] = set()
         self._server: grpc.aio.Server | None = None
 
-    def calm(self) -> None:
-        """As it was made: nothing is scripted, and nothing was seen."""
+    def reset(self) -> None:
+        """Restore the initial state: no script, no records."""
         self.script: Script = lambda submit: list(submit.prompt_token_ids)
         self.vector: Callable[[pb.Submit], list[float]] = lambda submit: [3.0, -4.0]  # of a request with pooling
         self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
-        self.cached_tokens = 0  # of each prompt, as its completions' first deltas say
+        self.cached_tokens = 0  # of each prompt, as its completions' first deltas report
         self.timings = pb.Timings()  # of each request that is traced
         self.ends_with_text = False  # as where a grammar allows nothing more: the last token stops, without EOS
         self.pause_after: int | None = None
@@ -65,23 +65,23 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
         self.adapters: dict[str, ReceivedAdapter] = {}
 
-    def say(self, text: str) -> None:
-        """Answer every request with `text`."""
+    def respond_with(self, text: str) -> None:
+        """Respond to every request with `text`."""
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         self.script = lambda submit: ids
 
-    def forget_probe(self, digest: str) -> None:
-        """The request by which an upload was tried, for tests that count what clients asked."""
+    def discard_probe(self, digest: str) -> None:
+        """Discard the record of an upload's probe, for tests that count clients' requests."""
         (*_, probe) = (submit for submit in self.submits if submit.adapter.digest == digest)
         self.submits.remove(probe)
 
-    def tell(self, load: pb.Load) -> None:
-        """What waits, to every gateway."""
+    def report_load(self, load: pb.Load) -> None:
+        """Send a queue report to every gateway."""
         for session in self._sessions:
             session.outbox.put_nowait(pb.EngineFrame(load=load))
 
-    def wanted(self) -> list[tuple[set[str], set[str]]]:
-        """What each gateway has pinned, and wants on the disk, by digest."""
+    def placements(self) -> list[tuple[set[str], set[str]]]:
+        """Return what each gateway has pinned and prefetched, by digest."""
         return [(session.pinned, session.prefetched) for session in self._sessions]
 
     async def start(self) -> None:
@@ -91,7 +91,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         await self._server.start()
 
     async def kill(self) -> None:
-        """Gone without a word; `start` brings it back."""
+        """Stop without closing streams; `start` brings it back."""
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
@@ -168,7 +168,7 @@ class _Session:
                     self._take(frame.adapter_part)
 
     def close(self) -> None:
-        """What still runs ends with its session, as in the real engine."""
+        """Requests end with their session, as in the real engine."""
         for request_id, task in self._running.items():
             if not task.done():
                 task.cancel()
@@ -233,6 +233,6 @@ class _Session:
 
 
 def _logprob(token_id: int, top: int) -> pb.TokenLogprob:
-    """-0.5 for the token itself; the alternatives are the ids after it."""
+    """Return -0.5 for the token itself; the alternatives are the ids after it."""
     candidates = [pb.Candidate(token_id=token_id + i, logprob=-0.5 - i) for i in range(top)]
     return pb.TokenLogprob(logprob=-0.5, top=candidates)

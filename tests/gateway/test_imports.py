@@ -1,4 +1,4 @@
-"""What a gateway process must not load: torch alone costs seconds and hundreds of megabytes."""
+"""Modules that a gateway process must not load: torch alone costs seconds and hundreds of megabytes."""
 
 import subprocess
 import sys

@@ -1,11 +1,11 @@
-"""What /readyz says of the parts without which requests are served all the same."""
+"""What /readyz reports of parts without which requests are still served."""
 
 import json
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 
-async def test_a_degraded_part_is_named_and_keeps_nobody_from_being_served(gateway: Gateway) -> None:
+async def test_a_degraded_part_is_named_and_does_not_prevent_readiness(gateway: Gateway) -> None:
     file = gateway.config.data_dir / "runtime.json"
     async with gateway.http() as http:
         alone = await http.get("/readyz")

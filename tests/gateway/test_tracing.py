@@ -1,4 +1,4 @@
-"""Traces of requests, as a collector gets them."""
+"""Traces of requests as a collector receives them."""
 
 import asyncio
 import inspect
@@ -24,7 +24,7 @@ from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.inference_pb2 import GenerateRequest
 from tests.gateway.grpc_client import connected, refusal
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -45,7 +45,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 async def traced(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], collector: Collector
 ) -> AsyncIterator[Gateway]:
-    """The engine says that a request waited for 5 ms and that its prompt took 2."""
+    """The engine reports that a request waited for 5 ms and that its prompt took 2 ms."""
     engine.timings.queue_seconds, engine.timings.prefill_seconds = 0.005, 0.002
     tracing = replace(config, tracing=TracingConfig(collector.endpoint))
     async with serving(tracing, engine, tenants) as running:
@@ -54,7 +54,7 @@ async def traced(
 
 
 async def spans_of(collector: Collector, root: str, trace: str | None = None) -> dict[str, Received]:
-    """Of the one request whose outermost span has this name, by theirs. The outermost ends last."""
+    """Return the spans of the one request whose outermost span has this name, by name. The outermost ends last."""
 
     def roots(spans: list[Received]) -> list[Received]:
         return [span for span in spans if span.name == root and trace in (None, span.trace)]
@@ -133,13 +133,13 @@ async def test_a_chat_from_the_clients_span_to_the_engines_steps(
 
 
 def _overload(tenant_id: str) -> pb.Load:
-    """Nobody waits where there is no tenant."""
+    """No queue exists where there is no tenant."""
     queues = [pb.TenantQueue(tenant_id=tenant_id, weight=1, seconds=100)] if tenant_id else []
     return pb.Load(request_seconds=1, active_weight=1, tenants=queues)
 
 
-async def test_the_names_are_opentelemetrys() -> None:
-    """Of generative AI; ours begin otherwise."""
+async def test_attribute_names_follow_opentelemetry() -> None:
+    """They follow the conventions for generative AI; our own have another prefix."""
     known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     ours = set()
     for module in (model_span, engine_spans):
@@ -148,7 +148,7 @@ async def test_the_names_are_opentelemetrys() -> None:
     assert ours <= known
 
 
-async def test_over_grpc(traced: Gateway, collector: Collector) -> None:
+async def test_traces_over_grpc(traced: Gateway, collector: Collector) -> None:
     async with connected(traced.grpc_target, traced.key) as client:
         metadata = (*client.metadata, ("traceparent", SAMPLED))
         request = GenerateRequest(model=MODEL_ID, prompt="one two three", max_tokens=4)
@@ -179,14 +179,14 @@ async def test_over_grpc(traced: Gateway, collector: Collector) -> None:
 
 
 async def test_ways_to_end(traced: Gateway, collector: Collector) -> None:
-    """An error, a refusal, a client that leaves; spans end, and say so in names of ours."""
+    """An error, a rejection, a client that disconnects: spans end, and record it in attributes of ours."""
     async with traced.http() as http:
         await http.get("/v1/nothing/here")
         unmatched = (await spans_of(collector, "GET"))["GET"]
         assert unmatched.attributes["http.response.status_code"] == 404
         assert "http.route" not in unmatched.attributes
 
-        traced.engine.tell(_overload(traced.tenant_id))
+        traced.engine.report_load(_overload(traced.tenant_id))
         while (await http.post("/v1/completions", json=TEXT)).status_code == 200:
             await asyncio.sleep(0.01)
         spans = await asyncio.to_thread(
@@ -195,7 +195,7 @@ async def test_ways_to_end(traced: Gateway, collector: Collector) -> None:
         (shed, *_) = [span for span in spans if span.name == "admission" and "error.type" in span.attributes]
         assert shed.attributes["error.type"] == "Unavailable"
         assert not shed.span.events, "an exception's message may quote the client"
-        traced.engine.tell(_overload(""))
+        traced.engine.report_load(_overload(""))
         while (await http.post("/v1/completions", json=TEXT)).status_code == 503:
             await asyncio.sleep(0.01)
 
@@ -233,7 +233,7 @@ async def test_several_prompts_and_embeddings(traced: Gateway, collector: Collec
     assert "decode" not in spans_by_name
 
 
-async def test_a_client_may_say_no(traced: Gateway, collector: Collector) -> None:
+async def test_a_client_may_opt_out(traced: Gateway, collector: Collector) -> None:
     async with traced.http() as http:
         await http.post("/v1/completions", json=TEXT, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
         assert not traced.engine.submits[-1].traceparent
@@ -257,7 +257,7 @@ async def test_the_last_spans_are_sent_when_the_process_ends(
         assert "POST /v1/completions" in {span.name for span in collector.spans}
 
 
-async def test_a_collector_that_is_away_holds_nothing_up(
+async def test_an_unreachable_collector_delays_nothing(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
@@ -268,14 +268,14 @@ async def test_a_collector_that_is_away_holds_nothing_up(
             assert (await http.post("/v1/completions", json=TEXT)).status_code == 200
 
 
-async def test_off_the_engine_is_told_nothing(gateway: Gateway) -> None:
+async def test_without_tracing_the_engine_gets_no_trace_context(gateway: Gateway) -> None:
     async with gateway.http() as http:
         await http.post("/v1/completions", json=TEXT, headers={"traceparent": SAMPLED})
     assert not gateway.engine.submits[-1].traceparent
     assert step("anything") is step("another"), "no span, nothing made"
 
 
-def test_off_the_exporter_is_not_imported() -> None:
+def test_without_tracing_the_exporter_is_not_imported() -> None:
     code = (
         "import sys, loragate.gateway.app, loragate.gateway.server\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry.exporter')])"
@@ -293,12 +293,12 @@ def test_off_the_exporter_is_not_imported() -> None:
         ("http://collector:4318", 1.5, "tracing.sample_ratio"),
     ],
 )
-def test_settings_are_refused_by_name(endpoint: str, ratio: float, named: str) -> None:
+def test_settings_are_rejected_by_name(endpoint: str, ratio: float, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         TracingConfig(endpoint, ratio)
 
 
-def test_without_the_extra_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_setting_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loragate.gateway.config.tracing._EXPORTER", "opentelemetry.no_such.exporter")
     with pytest.raises(ValueError, match=r"loragate\[tracing\]"):
         TracingConfig("http://collector:4318")

@@ -1,4 +1,4 @@
-"""A base model without weights: a manifest with a tokenizer trained on the spot and four linear modules."""
+"""A base model without weights: a manifest with a small trained tokenizer and four linear modules."""
 
 import json
 import struct
@@ -77,7 +77,7 @@ def manifest(tokenizer: Tokenizer, *, max_model_len: int = 256, chat_template: s
 
 
 def write_adapter(folder: Path, *, seed: int = 0, rank: int = 4, poison: str | None = None) -> Path:
-    """PEFT's two files for the modules above; `poison` names a tensor that gets a NaN."""
+    """Write PEFT's two files for the modules above; `poison` names a tensor that gets a NaN."""
     random = np.random.default_rng(seed)
     tensors = {}
     for layer in range(LAYERS):

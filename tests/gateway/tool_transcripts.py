@@ -1,4 +1,4 @@
-"""What models write when they call tools, and what is to be read from it."""
+"""Texts of models that call tools, and how to parse them."""
 
 from typing import Any, NamedTuple
 
@@ -175,7 +175,7 @@ _UNKNOWN = {
     "deepseek_v3_1": f"{_D[0]}{_D[2]}no-such{_D[4]}{{}}{_D[3]}{_D[1]}",
 }
 
-# Nothing of these is a call: all of the text comes back.
+# None of these is a call: all of the text is content.
 MALFORMED = [
     *_UNKNOWN.items(),
     ("hermes", "<tool_call>"),
@@ -215,7 +215,7 @@ MALFORMED = [
     ("deepseek_v3_1", f"{_D[0]}weather"),
 ]
 
-# A call has begun, so that what follows cannot become content any more.
+# A call has begun, so that the rest cannot become content any more.
 BROKEN_LATE = [
     Transcript(
         "hermes", '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>', "", [("weather", '{"city": }')]

@@ -1,4 +1,4 @@
-"""Usage records to test with, and what the database knows of them."""
+"""Usage records for tests, and what the database contains of them."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ A_RECORD = UsageRecord(
 
 
 def opened(**fields: Any) -> UsageRecord:
-    """A request that has just begun, or one that ended if its tokens are given."""
+    """Return a request that has just begun, or one that ended if its tokens are given."""
     return replace(A_RECORD, id=new_usage_id(), **dict.fromkeys(COUNTS, 0) | fields)
 
 
@@ -45,7 +45,7 @@ def metrics() -> UsageMetrics:
 
 
 def value(metric: Any) -> float:
-    """A metric without labels."""
+    """Return the value of a metric without labels."""
     return float(next(iter(metric.collect())).samples[0].value)
 
 
@@ -53,7 +53,7 @@ NO_PRICES = Prices()
 
 
 async def ledger_rows(database_url: str) -> dict[str, UsageRecordRow]:
-    """By id."""
+    """Return the ledger's rows by id."""
     database = Database(database_url)
     async with database.operator() as session:
         rows = (await session.scalars(select(UsageRecordRow))).all()
@@ -63,7 +63,7 @@ async def ledger_rows(database_url: str) -> dict[str, UsageRecordRow]:
 
 
 async def check_balance(store: Store, database_url: str) -> None:
-    """The sums by hour and by day say the same as the ledger."""
+    """Check that the hourly and daily sums agree with the ledger."""
     rows = (await ledger_rows(database_url)).values()
     expected = [len(rows), *(sum(getattr(row, name) for row in rows) for name in COUNTS)]
     by_day = UsageQuery(*EVER)

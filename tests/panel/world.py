@@ -17,10 +17,10 @@ import httpx
 
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
-from tests.gateway.prepared import new_config, new_tenants, stub_engine
-from tests.gateway.running import ADMIN_KEY, Gateway, serving
+from tests.gateway.fake_worker import FakeWorker
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway, serving
 from tests.gateway.stub_engine import StubEngine
-from tests.gateway.worker_side import WorkerSide
 
 PATIENCE = 120
 
@@ -105,18 +105,18 @@ class GatewayThread:
         self._do(self._train())
 
     async def _train(self) -> None:
-        worker = WorkerSide(self.running)
+        worker = FakeWorker(self.running)
         await worker.validate()
         job = await worker.train(steps=0)
         for step in range(1, 61):
             loss = 0.4 + 2.2 * 0.95**step + 0.04 * (step * 37 % 11 - 5)
             figures = {"step": step, "steps": 120, "train_loss": loss, "learning_rate": 2e-4 * min(1, step / 12)}
             checked = {"valid_loss": loss + 0.15} if step % 6 == 0 else {}
-            await worker.say("log_event", job.id, f"Step {step}/120", type="metrics", data=figures | checked)
+            await worker.run("log_event", job.id, f"Step {step}/120", type="metrics", data=figures | checked)
             if step in (30, 60):
-                await worker.say("checkpoint", job.id, step, figures | checked, f"ft:tiny:acme:poet:ckpt-step-{step}")
-        await worker.say("progress", job.id, 60, 120)
-        await worker.say("log_event", job.id, "Training began.")
+                await worker.run("checkpoint", job.id, step, figures | checked, f"ft:tiny:acme:poet:ckpt-step-{step}")
+        await worker.run("progress", job.id, 60, 120)
+        await worker.run("log_event", job.id, "Training began.")
 
     async def _hold(self, tokens: int | None) -> None:
         self.engine.pause_after = tokens

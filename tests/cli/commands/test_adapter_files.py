@@ -13,7 +13,7 @@ from loragate.gateway.config.imports import ImportConfig
 from tests.cli.command_runner import as_new_tenant, run
 from tests.cli.dropping_proxy import dropping_proxy
 from tests.cli.running import real_gateway, write_adapter
-from tests.gateway.stand_in_hub import COMMIT, stand_in_hub
+from tests.gateway.fake_hub import COMMIT, fake_hub
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -105,7 +105,7 @@ def test_a_check_needs_a_base_model(tmp_path: Path) -> None:
 
 
 async def test_an_import_is_followed_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stand_in_hub() as hub:
+    async with fake_hub() as hub:
         hub.offer("acme/poet", write_adapter(tmp_path / "poet"))
         with real_gateway(tmp_path, imports=ImportConfig(hub=hub.url, hosts=())) as url:
             await asyncio.to_thread(as_new_tenant, url, monkeypatch)

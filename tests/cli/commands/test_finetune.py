@@ -26,9 +26,9 @@ from loragate.cli.client.terminal.sparkline import sparkline
 from loragate.cli.errors import CliError
 from tests.cli.command_runner import as_new_tenant, run
 from tests.cli.running import real_gateway
-from tests.gateway.worker_side import WorkerSide
+from tests.gateway.fake_worker import FakeWorker
 
-SECRET_KEY = b"a secret key for the tests"  # of tests/gateway/prepared.py
+SECRET_KEY = b"a secret key for the tests"  # of tests/gateway/gateway_setup.py
 
 
 @dataclass
@@ -42,18 +42,18 @@ class World:
         file.write_text("\n".join([row] * lines))
         return str(file)
 
-    def worker(self, does: Callable[[WorkerSide], Awaitable[None]]) -> None:
+    def worker(self, does: Callable[[FakeWorker], Awaitable[None]]) -> None:
         """Run the actions of a worker to their end."""
         asyncio.run(self._work(does))
 
-    async def _work(self, does: Callable[[WorkerSide], Awaitable[None]]) -> None:
+    async def _work(self, does: Callable[[FakeWorker], Awaitable[None]]) -> None:
         url = f"sqlite+aiosqlite:///{self.folder}/loragate.db"
         store = await Store.open(url, (self.folder / "blobs").as_uri(), SECRET_KEY)
         try:
             async with store.admin() as admin:
                 (tenant,) = (await admin.tenants.list()).items
             gateway: Any = SimpleNamespace(services=SimpleNamespace(store=store), tenant_id=tenant.id)
-            await does(WorkerSide(gateway))
+            await does(FakeWorker(gateway))
         finally:
             await store.close()
 
@@ -69,20 +69,20 @@ def begin(world: World, *more: str) -> str:
     return run("finetune", "create", world.data(), "--no-watch", *more).stdout.strip()
 
 
-async def half_trained(worker: WorkerSide) -> None:
+async def half_trained(worker: FakeWorker) -> None:
     await worker.validate()
     await worker.train(8)
 
 
-async def trained(worker: WorkerSide) -> None:
+async def trained(worker: FakeWorker) -> None:
     await worker.validate()
     job = await worker.train(8)
-    await worker.say("checkpoint", job.id, 4, {"train_loss": 0.5}, "ft:m:t:x:12345678:ckpt-step-4")
-    await worker.say("log_event", job.id, "Nearly there.")
-    await worker.say("succeed", job.id, "ft:m:t:x:12345678", "file-results")
+    await worker.run("checkpoint", job.id, 4, {"train_loss": 0.5}, "ft:m:t:x:12345678:ckpt-step-4")
+    await worker.run("log_event", job.id, "Nearly there.")
+    await worker.run("succeed", job.id, "ft:m:t:x:12345678", "file-results")
 
 
-async def found_bad(worker: WorkerSide) -> None:
+async def found_bad(worker: FakeWorker) -> None:
     job = await worker._claim(JobStatus.VALIDATING)
     await worker.fail(job)
 
@@ -120,8 +120,8 @@ def test_create_follows_the_job_to_its_end(world: World) -> None:
     assert "job ftjob-" in created.stderr
 
 
-def when_there_is_one(does: Callable[[WorkerSide], Awaitable[None]]) -> Callable[[WorkerSide], Awaitable[None]]:
-    async def wait(worker: WorkerSide) -> None:
+def when_there_is_one(does: Callable[[FakeWorker], Awaitable[None]]) -> Callable[[FakeWorker], Awaitable[None]]:
+    async def wait(worker: FakeWorker) -> None:
         async with asyncio.timeout(60):
             while True:
                 async with worker.store.admin() as admin:

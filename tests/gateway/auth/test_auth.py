@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.running import ADMIN_KEY, Gateway
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 

@@ -22,7 +22,7 @@ from loragate.gateway.auth.oidc import OidcOperators
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.errors import Forbidden, Unavailable
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 Key = RSAKey | ECKey

@@ -34,7 +34,7 @@ from loragate.gateway.dependencies.requirements import (
     TenantWith,
 )
 from loragate.gateway.grpc.methods import METHODS
-from tests.gateway.running import ADMIN_KEY, Gateway, serving
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 NO_TENANT = ("anonymous", "malformed", "unknown", "expired", "revoked")

@@ -1,4 +1,4 @@
-"""Uploads while the engine is away: they are kept, told as `verifying`, and finished by themselves once it is back."""
+"""Uploads while the engine is unavailable: they are stored, shown as `verifying`, and finished once it is back."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,17 +15,17 @@ from loragate.v1 import adapters_pb2, inference_pb2
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
 from tests.gateway.grpc_client import Client
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter_probe, "_CONNECT_SECONDS", 0.2)
 
 
 @asynccontextmanager
 async def _finishing(gateway: Gateway) -> AsyncIterator[None]:
-    """What the gateway does every few seconds, more often."""
+    """Run the gateway's periodic job at short intervals."""
     assert gateway.services is not None
     services = gateway.services
     task = asyncio.create_task(run_deferred_publication_loop(services.store, services.link, gateway.config, every=0.05))
@@ -43,8 +43,8 @@ async def _send(gateway: Gateway, folder: Path, *, seed: int = 0, headers: Any =
         return await http.post("/v1/adapters", data={"name": "poet", **data}, files=files, headers=headers)
 
 
-async def _told(gateway: Gateway, version: int, status: str) -> dict[str, Any]:
-    """The version, once it has this status."""
+async def _version_with(gateway: Gateway, version: int, status: str) -> dict[str, Any]:
+    """Wait until the version has this status, and return it."""
     async with gateway.http() as http, asyncio.timeout(60):
         while True:
             found = await http.get(f"/v1/adapters/poet/versions/{version}")
@@ -64,7 +64,7 @@ async def test_an_upload_outlives_the_engines_absence(gateway: Gateway, client: 
     await gateway.engine.kill()
     made = await _send(gateway, tmp_path / "a", tags="haiku")
     assert (made.status_code, made.json()["status"]) == (201, "verifying"), made.text
-    assert (await _told(gateway, 1, "verifying"))["digest"] == made.json()["digest"]
+    assert (await _version_with(gateway, 1, "verifying"))["digest"] == made.json()["digest"]
     request = adapters_pb2.GetVersionRequest(name="poet", version=1)
     assert (await client.adapters.GetVersion(request, metadata=client.metadata)).status == "verifying"
     for model in ("poet", "poet:1"):
@@ -77,37 +77,37 @@ async def test_an_upload_outlives_the_engines_absence(gateway: Gateway, client: 
     assert aborted.value.code() is grpc.StatusCode.ABORTED
     await gateway.engine.start()
     async with _finishing(gateway):
-        await _told(gateway, 1, "ready")
+        await _version_with(gateway, 1, "ready")
     answered = await _use(gateway, "poet")
     assert answered.status_code == 200, answered.text
     async with gateway.http() as http:
         assert (await http.get("/v1/adapters/poet")).json()["tags"] == ["haiku"]
 
 
-async def test_another_gateway_finishes_what_this_one_promised(gateway: Gateway, tmp_path: Path) -> None:
+async def test_another_gateway_finishes_a_deferred_publication(gateway: Gateway, tmp_path: Path) -> None:
     await gateway.engine.kill()
     assert (await _send(gateway, tmp_path / "a")).json()["status"] == "verifying"
     await gateway.engine.start()
     tenants = gateway.tenant_id, gateway.key, gateway.other_key
     async with serving(gateway.config, gateway.engine, tenants) as other, _finishing(other), _finishing(gateway):
-        await _told(gateway, 1, "ready")
+        await _version_with(gateway, 1, "ready")
     probes = [submit for submit in gateway.engine.submits if submit.HasField("adapter")]
     assert len(probes) == 1
 
 
-async def test_what_it_refuses_then_says_why(gateway: Gateway, tmp_path: Path) -> None:
+async def test_a_later_rejection_has_its_reason(gateway: Gateway, tmp_path: Path) -> None:
     gateway.engine.fails = lambda submit: True
     gateway.engine.failure = pb.EngineError(code=pb.ERROR_CODE_OVERLOADED, message="too much waits")
     assert (await _send(gateway, tmp_path / "a")).json()["status"] == "verifying"
     gateway.engine.failure = pb.EngineError(code=pb.ERROR_CODE_NON_FINITE, message="NaN")
     async with _finishing(gateway):
-        assert "NaN" in (await _told(gateway, 1, "rejected"))["reason"]
+        assert "NaN" in (await _version_with(gateway, 1, "rejected"))["reason"]
     assert (await _use(gateway, "poet")).status_code == 404
     gateway.engine.fails = lambda submit: False
     assert (await _send(gateway, tmp_path / "b")).json()["status"] == "ready"
 
 
-async def test_an_engine_that_dies_meanwhile_is_one_that_is_away(gateway: Gateway, tmp_path: Path) -> None:
+async def test_an_engine_that_dies_meanwhile_counts_as_unavailable(gateway: Gateway, tmp_path: Path) -> None:
     gateway.engine.pause_after = 0
     sending = asyncio.create_task(_send(gateway, tmp_path / "a"))
     await gateway.engine.paused.wait()
@@ -118,7 +118,7 @@ async def test_an_engine_that_dies_meanwhile_is_one_that_is_away(gateway: Gatewa
         assert (await http.get("/v1/adapters")).json()["data"] == []
 
 
-async def test_one_that_waits_is_seen_and_given_up_by_its_tenant_alone(gateway: Gateway, tmp_path: Path) -> None:
+async def test_only_its_tenant_sees_and_deletes_a_waiting_version(gateway: Gateway, tmp_path: Path) -> None:
     await gateway.engine.kill()
     await _send(gateway, tmp_path / "a")
     path = "/v1/adapters/poet/versions/1"
@@ -131,7 +131,7 @@ async def test_one_that_waits_is_seen_and_given_up_by_its_tenant_alone(gateway: 
         assert (await http.delete(path)).status_code == 404
 
 
-async def test_the_same_key_gets_the_same_promise(gateway: Gateway, tmp_path: Path) -> None:
+async def test_the_same_idempotency_key_gets_the_same_version(gateway: Gateway, tmp_path: Path) -> None:
     await gateway.engine.kill()
     headers = {"idempotency-key": "once"}
     first = await _send(gateway, tmp_path / "a", headers=headers)
@@ -139,9 +139,7 @@ async def test_the_same_key_gets_the_same_promise(gateway: Gateway, tmp_path: Pa
     assert (first.status_code, second.status_code, first.content) == (201, 201, second.content)
 
 
-async def test_an_upload_over_grpc_that_is_cancelled_meanwhile_leaves_nothing(
-    gateway: Gateway, client: Client, tmp_path: Path
-) -> None:
+async def test_a_cancelled_grpc_upload_leaves_nothing(gateway: Gateway, client: Client, tmp_path: Path) -> None:
     gateway.engine.pause_after = 0
     files = {file.name: file.read_bytes() for file in tiny_model.write_adapter(tmp_path / "a").iterdir()}
     request = adapters_pb2.UploadRequest(
@@ -150,10 +148,10 @@ async def test_an_upload_over_grpc_that_is_cancelled_meanwhile_leaves_nothing(
     call = client.adapters.Upload(iter([request]), metadata=client.metadata)
     await gateway.engine.paused.wait()
     call.cancel()
-    assert (await _told_at_last(gateway))["reason"] == "its publication was interrupted"
+    assert (await _eventually(gateway))["reason"] == "its publication was interrupted"
 
 
-async def _told_at_last(gateway: Gateway) -> dict[str, Any]:
+async def _eventually(gateway: Gateway) -> dict[str, Any]:
     async with gateway.http() as http, asyncio.timeout(60):
         while (found := await http.get("/v1/adapters/poet/versions/1")).status_code == 404:
             await asyncio.sleep(0.02)

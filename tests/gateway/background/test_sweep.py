@@ -1,4 +1,4 @@
-"""A gateway reclaims by itself what nobody needs."""
+"""A gateway reclaims unused data by itself."""
 
 import asyncio
 import io
@@ -12,10 +12,12 @@ import pytest
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
 from loragate.gateway.background.sweep import run_sweep_loop
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 
-async def test_what_was_cut_off_goes_and_what_is_young_stays(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_interrupted_uploads_are_removed_and_recent_ones_kept(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert gateway.services is not None
     store = gateway.services.store
     pieces = store.blobs.of(gateway.tenant_id).pieces

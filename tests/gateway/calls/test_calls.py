@@ -1,4 +1,4 @@
-"""What every request's usage record says, however the request ended."""
+"""The usage record of every request, however the request ended."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loragate.adapter_store.usage.record import Outcome, UsageRecord
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 TEXT = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 12}
@@ -15,7 +15,7 @@ CHAT = {"model": MODEL_ID, "messages": [{"role": "user", "content": "A question 
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> "asyncio.Queue[UsageRecord]":
-    """What the ledger was handed."""
+    """The records passed to the ledger."""
     kept: asyncio.Queue[UsageRecord] = asyncio.Queue()
     monkeypatch.setattr(
         "loragate.gateway.metering.ledger.Ledger.record", lambda self, record, slot: kept.put_nowait(record)
@@ -40,7 +40,7 @@ async def _usage(gateway: Gateway, path: str, body: dict[str, Any]) -> dict[str,
         ("/v1/embeddings", {"model": MODEL_ID, "input": ["one two", "three"]}, "embeddings"),
     ],
 )
-async def test_the_record_says_what_the_client_was_told(
+async def test_the_record_contains_what_was_delivered_to_the_client(
     gateway: Gateway, records: "asyncio.Queue[UsageRecord]", path: str, body: dict[str, Any], endpoint: str
 ) -> None:
     gateway.engine.cached_tokens = 1
@@ -67,7 +67,7 @@ async def test_adapters_are_named_as_they_were_resolved(
     assert (record.adapter, record.adapter_version, record.adapter_digest) == ("poet", 1, version["digest"])
 
 
-async def test_a_client_that_leaves_its_stream_pays_for_what_it_heard(
+async def test_a_client_that_leaves_its_stream_pays_for_delivered_tokens(
     gateway: Gateway, records: "asyncio.Queue[UsageRecord]"
 ) -> None:
     gateway.engine.pause_after = 3
@@ -98,7 +98,7 @@ async def test_a_client_that_leaves_before_the_first_token_pays_nothing(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_engine_that_dies_is_paid_for_what_was_told(
+async def test_delivered_tokens_are_billed_when_the_engine_dies(
     gateway: Gateway, records: "asyncio.Queue[UsageRecord]", stream: bool
 ) -> None:
     gateway.engine.pause_after = 3
@@ -107,14 +107,14 @@ async def test_an_engine_that_dies_is_paid_for_what_was_told(
         await gateway.engine.paused.wait()
         await gateway.engine.kill()
         response = await request
-    told = response.text.count('"finish_reason":null')  # an event a token; what was on its way is lost
+    told = response.text.count('"finish_reason":null')  # one token an event; what was on its way is lost
     record = records.get_nowait()
     assert (record.outcome, record.completion_tokens) == (Outcome.FAILED, told)
     assert bool(record.prompt_tokens) == bool(told)
     assert stream or not told
 
 
-async def test_the_drains_deadline_is_no_disconnect(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:
+async def test_the_drain_deadline_is_not_a_disconnect(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:
     gateway.engine.pause_after = 1
     async with gateway.http() as http:
         request = asyncio.create_task(http.post("/v1/completions", json=TEXT | {"stream": True}))
@@ -124,7 +124,7 @@ async def test_the_drains_deadline_is_no_disconnect(gateway: Gateway, records: "
     assert records.get_nowait().outcome is Outcome.CANCELLED
 
 
-async def test_ids_are_ours(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:
+async def test_ids_are_generated_by_the_gateway(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:
     async with gateway.http() as http:
         for _ in range(2):
             await http.post("/v1/completions", json=TEXT, headers={"x-request-id": "mine"})

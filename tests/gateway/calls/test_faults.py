@@ -1,4 +1,4 @@
-"""Clients that leave and engines that die."""
+"""Clients that disconnect and engines that die."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from openai import APIError, InternalServerError
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -29,7 +29,7 @@ async def _first_piece(response: Any) -> str:
     raise AssertionError("the stream ended without text")
 
 
-async def test_client_that_leaves_a_stream_aborts_the_engine(gateway: Gateway) -> None:
+async def test_a_client_that_leaves_a_stream_aborts_the_engine(gateway: Gateway) -> None:
     gateway.engine.pause_after = 3
     async with gateway.http() as http:
         async with http.stream("POST", "/v1/chat/completions", json=STREAM) as response:
@@ -39,7 +39,7 @@ async def test_client_that_leaves_a_stream_aborts_the_engine(gateway: Gateway) -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_client_that_leaves_before_the_first_token(gateway: Gateway, stream: bool) -> None:
+async def test_a_client_that_leaves_before_the_first_token(gateway: Gateway, stream: bool) -> None:
     gateway.engine.pause_after = 0
     async with gateway.http() as http:
         request = asyncio.create_task(http.post("/v1/chat/completions", json=STREAM | {"stream": stream}))
@@ -49,7 +49,7 @@ async def test_client_that_leaves_before_the_first_token(gateway: Gateway, strea
     assert await gateway.lifecycle.idle(5)
 
 
-async def test_client_that_leaves_a_batch_aborts_all_of_it(gateway: Gateway) -> None:
+async def test_a_client_that_leaves_a_batch_aborts_all_of_it(gateway: Gateway) -> None:
     gateway.engine.pause_after = 1
     body = {"model": MODEL_ID, "prompt": ["one two", "three four", "five six"]}
     async with gateway.http() as http:
@@ -62,14 +62,14 @@ async def test_client_that_leaves_a_batch_aborts_all_of_it(gateway: Gateway) -> 
     assert aborted == {submit.request_id for submit in gateway.engine.submits}
 
 
-async def test_client_that_reads_nothing_is_dropped(small_gateway: Gateway) -> None:
+async def test_a_client_that_reads_nothing_is_disconnected(small_gateway: Gateway) -> None:
     engine = small_gateway.engine
     engine.manifest.max_model_len = 1_000_000
     await engine.kill()
     await engine.start()
     host, port = small_gateway.base_url.removeprefix("http://").split(":")
     await _until_base_model(small_gateway, 1_000_000)
-    engine.script = lambda submit: [5] * 60_000  # more than the kernel keeps for a client with a small buffer
+    engine.script = lambda submit: [5] * 60_000  # more than the kernel buffers for a client with a small buffer
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     narrow.setblocking(False)
@@ -87,15 +87,15 @@ async def test_client_that_reads_nothing_is_dropped(small_gateway: Gateway) -> N
 
 
 async def _until_base_model(gateway: Gateway, max_model_len: int) -> None:
-    """Until the gateway has taken up the manifest of an engine that came back."""
+    """Wait until the gateway has read the manifest of an engine that came back."""
     async with gateway.http() as http:
         body = {"model": MODEL_ID, "prompt": "x", "max_tokens": max_model_len - 10}
-        gateway.engine.say("x")
+        gateway.engine.respond_with("x")
         while (await http.post("/v1/completions", json=body)).status_code != 200:
             await asyncio.sleep(0.02)
 
 
-async def test_engine_killed_in_a_stream(gateway: Gateway) -> None:
+async def test_an_engine_killed_during_a_stream(gateway: Gateway) -> None:
     gateway.engine.pause_after = 3
     async with gateway.http() as http, http.stream("POST", "/v1/chat/completions", json=STREAM) as response:
         assert response.status_code == 200
@@ -112,7 +112,7 @@ async def test_engine_killed_in_a_stream(gateway: Gateway) -> None:
     assert "data: [DONE]" not in rest
 
 
-async def test_engine_killed_and_the_official_client(gateway: Gateway) -> None:
+async def test_an_engine_killed_under_the_official_client(gateway: Gateway) -> None:
     gateway.engine.pause_after = 3
     async with gateway.openai() as client:
         stream = await client.chat.completions.create(model=MODEL_ID, messages=MESSAGES, stream=True)
@@ -124,7 +124,7 @@ async def test_engine_killed_and_the_official_client(gateway: Gateway) -> None:
     assert failed.value.code == "engine_unavailable"
 
 
-async def test_engine_down_then_back(gateway: Gateway) -> None:
+async def test_an_engine_that_stops_and_comes_back(gateway: Gateway) -> None:
     gateway.engine.pause_after = 2
     async with gateway.openai() as client, gateway.http() as http:
         request = asyncio.create_task(client.chat.completions.create(model=MODEL_ID, messages=MESSAGES))
@@ -151,7 +151,7 @@ async def test_engine_down_then_back(gateway: Gateway) -> None:
     assert answer.choices[0].finish_reason == "stop"
 
 
-async def test_engine_that_hangs(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
+async def test_an_engine_that_hangs(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
     impatient = replace(config, heartbeat_timeout=3.0)
     engine.pause_after = 3
     async with serving(impatient, engine, tenants) as gateway:
@@ -165,7 +165,7 @@ async def test_engine_that_hangs(config: GatewayConfig, engine: StubEngine, tena
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_overload_says_whose_and_when_to_come_back(gateway: Gateway, stream: bool) -> None:
+async def test_overload_responses_say_whose_queue_and_when_to_retry(gateway: Gateway, stream: bool) -> None:
     engine = gateway.engine
     engine.fails = lambda submit: True
     body = {"model": MODEL_ID, "messages": MESSAGES, "stream": stream}
@@ -206,7 +206,7 @@ async def test_errors_of_the_engine(
 
 
 async def test_one_prompt_of_a_batch_fails(gateway: Gateway) -> None:
-    """The others are ended, not left running."""
+    """The others are aborted."""
     engine = gateway.engine
     good, bad = ([engine.tokenizer.encode(text).ids] for text in ("one two", "three four"))
     engine.pause_after = 1
@@ -219,7 +219,7 @@ async def test_one_prompt_of_a_batch_fails(gateway: Gateway) -> None:
     }
 
 
-async def test_bugs_are_not_told_to_clients(
+async def test_bugs_are_not_disclosed_to_clients(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*args: object) -> None:
@@ -235,7 +235,7 @@ async def test_bugs_are_not_told_to_clients(
     assert response.headers["x-request-id"] in caplog.text
 
 
-async def test_no_engine_was_ever_seen(
+async def test_no_engine_was_ever_connected(
     config: Any, engine: StubEngine, tenants: tuple[str, str, str], tmp_path: Path
 ) -> None:
     await engine.kill()
@@ -252,7 +252,7 @@ async def test_no_engine_was_ever_seen(
             assert response.headers["retry-after"]
 
 
-async def test_without_the_engine_checks_go_on_and_uploads_wait_for_it(
+async def test_without_the_engine_checks_continue_and_uploads_wait(
     gateway: Gateway, upload: Any, tmp_path: Path
 ) -> None:
     await upload("poet")
@@ -268,7 +268,7 @@ async def test_without_the_engine_checks_go_on_and_uploads_wait_for_it(
             await client.completions.create(model="poet", prompt="x" * 10_000)
 
 
-async def test_stored_base_model_outlives_a_restart(
+async def test_the_stored_base_model_survives_a_restart(
     config: Any, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> None:
     async with serving(config, engine, tenants) as first:
@@ -278,7 +278,7 @@ async def test_stored_base_model_outlives_a_restart(
         assert [model.id async for model in client.models.list()] == [MODEL_ID]
 
 
-async def test_model_without_a_chat_template(config: Any, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
+async def test_a_model_without_a_chat_template(config: Any, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
     engine.manifest.chat_template = ""
     async with serving(config, engine, tenants) as gateway, gateway.openai() as client:
         await gateway.until_ready()

@@ -1,4 +1,4 @@
-"""The requests that are shed while the engine is overloaded, at no cost."""
+"""Requests are shed cheaply while the engine is overloaded."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from loragate.gateway.errors import Unavailable
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.inference_pb2 import ChatMessage, ChatRequest, GenerateRequest
 from tests.gateway.grpc_client import Client, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 TEXT = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 3}
@@ -26,13 +26,13 @@ def caller(tenant_id: str, weight: float = 1.0) -> TenantPrincipal:
 
 
 def load(active_weight: float, request_seconds: float = 0.1, **seconds: tuple[float, float]) -> pb.Load:
-    """`seconds` by tenant, with its weight."""
+    """Return the load report for `seconds` of work by tenant, with its weight."""
     queues = [pb.TenantQueue(tenant_id=name, weight=weight, seconds=s) for name, (weight, s) in seconds.items()]
     return pb.Load(request_seconds=request_seconds, active_weight=active_weight, tenants=queues)
 
 
-class Told:
-    """A shedding whose engine says what the test wants."""
+class SheddingWithLoad:
+    """A shedding policy with the engine load that the test sets."""
 
     def __init__(self) -> None:
         self.load: pb.Load | None = None
@@ -51,37 +51,37 @@ class Told:
         return refused.value.retry_after
 
 
-def test_nobody_is_turned_away_while_nothing_waits() -> None:
-    told = Told()
+def test_without_a_queue_nothing_is_shed() -> None:
+    told = SheddingWithLoad()
     assert all(told.admits("any") for _ in range(1000))
 
 
-def test_a_flood_turns_away_the_one_who_sends_it() -> None:
-    told = Told()
+def test_a_flood_sheds_only_its_own_tenant() -> None:
+    told = SheddingWithLoad()
     told.load = load(2.0, flood=(1.0, 30.0))
     assert not told.admits("flood")
     assert told.admits("newcomer")
 
 
-def test_where_everybody_waits_the_least_weight_is_turned_away_first() -> None:
-    """Two free tenants and one that pays, with as much work each."""
-    told = Told()
+def test_if_all_tenants_wait_the_lowest_weight_is_shed_first() -> None:
+    """Two free tenants and one that pays, with equal amounts of work."""
+    told = SheddingWithLoad()
     told.load = load(6.0, one=(1.0, 4.0), two=(1.0, 4.0), paying=(4.0, 4.0))
     assert (told.admits("one"), told.admits("two"), told.admits("paying", 4.0)) == (False, False, True)
     told.load = load(6.0, one=(1.0, 8.0), two=(1.0, 8.0), paying=(4.0, 8.0))
     assert not told.admits("paying", 4.0), "there is a load that is too much for anybody"
 
 
-def test_newcomers_without_a_queue_wait_for_those_who_are_there() -> None:
-    """A hundred tenants with a request each: a free newcomer comes after about all of them."""
-    told = Told()
+def test_new_tenants_wait_behind_those_that_are_queued() -> None:
+    """A hundred tenants have a request each: a new free tenant comes after about all of them."""
+    told = SheddingWithLoad()
     told.load = load(101.0, 0.2, **{f"tenant{i}": (1.0, 0.2) for i in range(101)})
     assert not told.admits("free")
     assert told.admits("paying", 10.0)
 
 
-def test_what_was_sent_since_the_engine_spoke_counts() -> None:
-    told = Told()
+def test_requests_sent_since_the_last_report_count() -> None:
+    told = SheddingWithLoad()
     told.load = load(1.0, 0.1, flood=(1.0, 9.0))
     admitted = sum(told.admits("flood") for _ in range(1000))
     assert admitted == 10
@@ -89,9 +89,9 @@ def test_what_was_sent_since_the_engine_spoke_counts() -> None:
     assert told.admits("flood")
 
 
-def test_it_does_not_flap() -> None:
-    """Once turned away, a tenant is let in again only when a quarter of the bound has room."""
-    told = Told()
+def test_shedding_has_hysteresis() -> None:
+    """A tenant that was shed is admitted again only when a quarter of the bound is free."""
+    told = SheddingWithLoad()
     seen = []
     for seconds in (9.0, 10.5, 9.5, 8.0, 9.9, 7.0, 8.0, 9.5):
         told.load = load(1.0, 0.1, flood=(1.0, seconds))
@@ -99,16 +99,16 @@ def test_it_does_not_flap() -> None:
     assert seen == [True, False, False, False, False, True, True, True]
 
 
-def test_the_time_to_come_back_is_when_there_is_room_again() -> None:
-    told = Told()
+def test_the_retry_time_is_when_there_is_room_again() -> None:
+    told = SheddingWithLoad()
     told.load = load(1.0, 0.5, flood=(1.0, 20.0))
     assert told.retry_after("flood") == pytest.approx(20.5 - 7.5)
     told.load = load(1.0, 0.5, flood=(1.0, 4000.0))
     assert told.retry_after("flood") == 60
 
 
-def test_an_idle_engine_forgets_who_was_turned_away() -> None:
-    told = Told()
+def test_an_idle_engine_resets_the_shed_tenants() -> None:
+    told = SheddingWithLoad()
     told.load = load(1.0, 0.1, flood=(1.0, 20.0))
     assert not told.admits("flood")
     told.load = None
@@ -118,8 +118,8 @@ def test_an_idle_engine_forgets_who_was_turned_away() -> None:
 
 
 async def _overload(gateway: Gateway) -> None:
-    """The first tenant's queue is too long."""
-    gateway.engine.tell(load(2.0, 0.5, **{gateway.tenant_id: (1.0, 30.0)}))
+    """Make the first tenant's queue too long."""
+    gateway.engine.report_load(load(2.0, 0.5, **{gateway.tenant_id: (1.0, 30.0)}))
     async with gateway.http() as http:
         while (await http.post("/v1/completions", json=TEXT)).status_code == 200:
             await asyncio.sleep(0.01)
@@ -132,7 +132,7 @@ async def _shed(gateway: Gateway) -> float:
     return float(value)
 
 
-async def test_over_rest_and_grpc(gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shedding_over_rest_and_grpc(gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await _overload(gateway)
     counted, submitted = await _shed(gateway), len(gateway.engine.submits)
     records: list[Any] = []
@@ -178,7 +178,7 @@ async def test_over_rest_and_grpc(gateway: Gateway, client: Client, monkeypatch:
     assert await _shed(gateway) == counted + len(bodies) + 1 + 3
 
 
-async def test_whoever_is_turned_away_keeps_its_limits_and_others_go_on(gateway: Gateway) -> None:
+async def test_shed_requests_use_no_limits_and_others_continue(gateway: Gateway) -> None:
     async with gateway.admin() as admin:
         limits = {"requests_per_minute": 5, "tokens_per_minute": 1000}
         (await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json={"limits": limits})).raise_for_status()
@@ -187,20 +187,20 @@ async def test_whoever_is_turned_away_keeps_its_limits_and_others_go_on(gateway:
         for _ in range(20):
             assert (await http.post("/v1/completions", json=TEXT)).status_code == 503
         assert (await other.post("/v1/completions", json=TEXT)).status_code == 200
-        gateway.engine.tell(pb.Load())
+        gateway.engine.report_load(pb.Load())
         while (answer := await http.post("/v1/completions", json=TEXT)).status_code == 503:
             await asyncio.sleep(0.01)
     assert answer.status_code == 200, "it ends by itself, and nothing was used up meanwhile"
 
 
 async def test_a_tenants_weight_is_its_priority(gateway: Gateway) -> None:
-    """The same queue, at four times the share."""
+    """The queue is the same, at four times the share."""
     async with gateway.admin() as admin:
         (await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json={"weight": 4})).raise_for_status()
     async with gateway.http() as http, gateway.http(gateway.other_key) as other:
         other_id = (await _tenants(gateway))["second"]
         queues = {gateway.tenant_id: (4.0, 10.0), other_id: (1.0, 10.0)}
-        gateway.engine.tell(load(5.0, 0.1, **queues))
+        gateway.engine.report_load(load(5.0, 0.1, **queues))
         while (await other.post("/v1/completions", json=TEXT)).status_code == 200:
             await asyncio.sleep(0.01)
         while (paying := await http.post("/v1/completions", json=TEXT)).status_code == 503:

@@ -1,4 +1,4 @@
-"""Uploads end with a try in the engine, over the real link."""
+"""Uploads end with a probe in the engine, over the real connection."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 
 async def _send(gateway: Gateway, folder: Path, name: str = "poet", **data: str) -> Any:
@@ -22,17 +22,17 @@ async def _names(gateway: Gateway) -> list[str]:
         return [adapter["name"] for adapter in (await http.get("/v1/adapters")).json()["data"]]
 
 
-async def test_the_engine_computes_with_an_upload_before_anybody_can(gateway: Gateway, tmp_path: Path) -> None:
+async def test_the_engine_computes_with_an_upload_before_any_request(gateway: Gateway, tmp_path: Path) -> None:
     made = await _send(gateway, tmp_path / "a")
     assert (made.status_code, made.json()["status"]) == (201, "ready"), made.text
     (probe,) = gateway.engine.submits
     assert probe.adapter.digest == made.json()["digest"]
     assert probe.share.tenant_id == gateway.tenant_id
-    assert probe.cache_salt == b""  # nobody's cache
+    assert probe.cache_salt == b""  # no tenant's cache
     assert bytes(gateway.engine.adapters[probe.adapter.digest].tensors)
 
 
-async def test_it_is_invisible_until_the_engine_has_answered(gateway: Gateway, tmp_path: Path) -> None:
+async def test_a_version_is_invisible_until_the_engine_has_responded(gateway: Gateway, tmp_path: Path) -> None:
     gateway.engine.pause_after = 1  # between the prefill and the decode step
     sending = asyncio.create_task(_send(gateway, tmp_path / "a"))
     await gateway.engine.paused.wait()
@@ -42,7 +42,7 @@ async def test_it_is_invisible_until_the_engine_has_answered(gateway: Gateway, t
     assert await _names(gateway) == ["poet"]
 
 
-async def test_an_adapter_that_overflows_is_refused_in_words(gateway: Gateway, tmp_path: Path) -> None:
+async def test_an_adapter_that_overflows_is_rejected_with_the_reason(gateway: Gateway, tmp_path: Path) -> None:
     gateway.engine.fails = lambda submit: True
     gateway.engine.failure = pb.EngineError(code=pb.ERROR_CODE_NON_FINITE, message="NaN")
     refused = await _send(gateway, tmp_path / "a")
@@ -60,7 +60,7 @@ async def test_an_adapter_that_overflows_is_refused_in_words(gateway: Gateway, t
         pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="a step failed"),
     ],
 )
-async def test_an_engine_in_trouble_is_worth_another_try(
+async def test_a_failing_engine_makes_the_upload_retryable(
     gateway: Gateway, tmp_path: Path, failure: pb.EngineError
 ) -> None:
     gateway.engine.fails = lambda submit: True
@@ -73,7 +73,7 @@ async def test_an_engine_in_trouble_is_worth_another_try(
     assert (await _send(gateway, tmp_path / "b")).status_code == 201
 
 
-async def test_an_idempotency_key_is_free_again_after_a_failed_try(gateway: Gateway, tmp_path: Path) -> None:
+async def test_an_idempotency_key_is_free_again_after_a_failed_probe(gateway: Gateway, tmp_path: Path) -> None:
     files = {file.name: file.read_bytes() for file in tiny_model.write_adapter(tmp_path / "a").iterdir()}
     headers = {"idempotency-key": "once"}
     gateway.engine.fails = lambda submit: True
@@ -86,7 +86,7 @@ async def test_an_idempotency_key_is_free_again_after_a_failed_try(gateway: Gate
     assert second.content == third.content
 
 
-async def test_lineage_is_given_at_upload_and_told_again(gateway: Gateway, tmp_path: Path) -> None:
+async def test_lineage_is_stored_at_upload_and_returned(gateway: Gateway, tmp_path: Path) -> None:
     await _send(gateway, tmp_path / "a")
     digest = "sha256:" + "d" * 64
     made = await _send(
@@ -127,7 +127,7 @@ async def test_lineage_is_given_at_upload_and_told_again(gateway: Gateway, tmp_p
         ({"notes": "\0"}, "notes"),
     ],
 )
-async def test_lineage_that_is_wrong_is_refused_by_its_name(
+async def test_invalid_lineage_is_rejected_by_name(
     gateway: Gateway, tmp_path: Path, data: dict[str, str], param: str
 ) -> None:
     refused = await _send(gateway, tmp_path / "a", **data)

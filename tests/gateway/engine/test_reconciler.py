@@ -1,4 +1,4 @@
-"""What operators want on engines, told to the engine whenever it or the wish changes; and where adapters are."""
+"""The operator's placements are sent to the engine whenever it or they change; and where adapters are."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from loragate.adapter_store.adapters.desired_state import Placement, PlacementBo
 from loragate.adapter_store.store import Store
 from loragate.gateway.engine.reconciler import Reconciler
 from loragate.v1 import engine_pb2 as pb
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 Upload = Callable[..., Awaitable[dict[str, Any]]]
@@ -25,7 +25,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def until_answer(ask: Callable[[], Awaitable[Any]], wanted: Any) -> None:
-    """What the engine said last counts for a second."""
+    """The engine's last report is valid for a second."""
     async with asyncio.timeout(30):
         while await ask() != wanted:
             await asyncio.sleep(0.05)
@@ -36,8 +36,8 @@ async def place(gateway: Gateway, adapter: dict[str, Any], placement: str | None
         return await admin.patch(f"/admin/v1/adapters/{adapter['id']}", json={"placement": placement})
 
 
-def wants(engine: StubEngine, pinned: set[str], on_disk: set[str], *, gateways: int = 1) -> Callable[[], bool]:
-    return lambda: engine.wanted() == [(pinned, on_disk)] * gateways
+def placed(engine: StubEngine, pinned: set[str], on_disk: set[str], *, gateways: int = 1) -> Callable[[], bool]:
+    return lambda: engine.placements() == [(pinned, on_disk)] * gateways
 
 
 async def test_pins_follow_the_aliases(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
@@ -46,35 +46,37 @@ async def test_pins_follow_the_aliases(gateway: Gateway, engine: StubEngine, upl
     assert answer.status_code == 200, answer.text
     assert (answer.status_code, answer.json()["placement"], answer.json()["held"]) == (200, "pinned", [])
     await place(gateway, other, "prefetched")
-    await until(wants(engine, {first["digest"]}, {first["digest"], other["digest"]}))
+    await until(placed(engine, {first["digest"]}, {first["digest"], other["digest"]}))
     second = await upload("poet", seed=3)  # the default alias moves
-    await until(wants(engine, {second["digest"]}, {second["digest"], other["digest"]}))
+    await until(placed(engine, {second["digest"]}, {second["digest"], other["digest"]}))
     async with gateway.http() as http:
         split = {"targets": [{"version": 1}, {"version": 2}]}
         await http.put("/v1/adapters/poet/aliases/default", json=split)
         both = {first["digest"], second["digest"]}
-        await until(wants(engine, both, both | {other["digest"]}))
+        await until(placed(engine, both, both | {other["digest"]}))
         await http.delete("/v1/adapters/poet")
-        await until(wants(engine, set(), {other["digest"]}))
+        await until(placed(engine, set(), {other["digest"]}))
     await place(gateway, other, None)
-    await until(wants(engine, set(), set()))
+    await until(placed(engine, set(), set()))
 
 
-async def test_an_engine_that_comes_back_is_told_again(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+async def test_a_reconnected_engine_gets_the_placements_again(
+    gateway: Gateway, engine: StubEngine, upload: Upload
+) -> None:
     adapter = await upload("poet")
     await place(gateway, adapter, "pinned")
-    await until(wants(engine, {adapter["digest"]}, {adapter["digest"]}))
+    await until(placed(engine, {adapter["digest"]}, {adapter["digest"]}))
     await engine.kill()
-    await until(lambda: not engine.wanted())
+    await until(lambda: not engine.placements())
     await engine.start()
-    await until(wants(engine, {adapter["digest"]}, {adapter["digest"]}))
+    await until(placed(engine, {adapter["digest"]}, {adapter["digest"]}))
 
 
-async def test_the_engine_lets_go_of_what_is_no_more(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+async def test_the_engine_releases_deleted_adapters(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
     lives, dies = await upload("poet", seed=1), await upload("clerk", seed=2)
     await upload("twin", seed=1)  # of the same content, under another name
-    engine.held = [held(gateway, each["digest"], pb.TIER_HOST) for each in (lives, dies)]
-    engine.held.append(held(gateway, "sha256:" + "0" * 64, pb.TIER_DISK))  # deleted while nobody looked
+    engine.held = [inventory(gateway, each["digest"], pb.TIER_HOST) for each in (lives, dies)]
+    engine.held.append(inventory(gateway, "sha256:" + "0" * 64, pb.TIER_DISK))  # deleted while no gateway was watching
 
     def holds() -> set[str]:
         return {each.adapter.digest for each in engine.held}
@@ -90,15 +92,15 @@ async def test_the_engine_lets_go_of_what_is_no_more(gateway: Gateway, engine: S
         await until(lambda: not holds())
 
 
-def held(gateway: Gateway, digest: str, tier: pb.Tier, *, pinned: bool = False) -> pb.Held:
+def inventory(gateway: Gateway, digest: str, tier: pb.Tier, *, pinned: bool = False) -> pb.Held:
     return pb.Held(adapter=pb.AdapterRef(tenant_id=gateway.tenant_id, digest=digest), tier=tier, pinned=pinned)
 
 
-async def test_everybody_sees_where_adapters_are(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+async def test_each_caller_sees_where_its_adapters_are(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
     first, second, absent = await upload("poet", seed=1), await upload("poet", seed=2), await upload("clerk", seed=3)
     engine.held = [
-        held(gateway, first["digest"], pb.TIER_DISK),
-        held(gateway, second["digest"], pb.TIER_DEVICE, pinned=True),
+        inventory(gateway, first["digest"], pb.TIER_DISK),
+        inventory(gateway, second["digest"], pb.TIER_DEVICE, pinned=True),
     ]
     async with gateway.http() as http, gateway.admin() as admin, gateway.http(gateway.other_key) as other:
 
@@ -121,7 +123,9 @@ async def test_everybody_sees_where_adapters_are(gateway: Gateway, engine: StubE
     assert absent["residency"] == "none"
 
 
-async def test_what_engines_have_no_room_for_is_refused(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+async def test_placements_beyond_the_engines_capacity_are_rejected(
+    gateway: Gateway, engine: StubEngine, upload: Upload
+) -> None:
     slots = engine.manifest.adapter_slots
     adapters = [await upload(f"a{number}", seed=number) for number in range(slots + 1)]
     for adapter in adapters[: slots - 1]:
@@ -132,19 +136,19 @@ async def test_what_engines_have_no_room_for_is_refused(gateway: Gateway, engine
     assert (await place(gateway, adapters[slots - 1], "pinned")).status_code == 200
     engine.stats = pb.StatsResponse(adapter_disk=pb.Room(total_bytes=10))
 
-    async def refusal() -> str:
+    async def rejection() -> str:
         answer = await place(gateway, adapters[slots], "prefetched")
         await place(gateway, adapters[slots], None)
         return str(answer.json().get("error", {}).get("code"))
 
-    await until_answer(refusal, "insufficient_disk")
+    await until_answer(rejection, "insufficient_disk")
     async with gateway.admin() as admin:
         events = (await admin.get("/admin/v1/audit?action=adapter.place")).json()["data"]
     assert (events[-1]["before"], events[-1]["after"]) == ({"placement": None}, {"placement": "pinned"})
 
 
 @pytest.mark.parametrize("body", [{"placement": "device"}, {}, {"placement": True}, {"keep": "pinned"}])
-async def test_wishes_that_are_none(gateway: Gateway, upload: Upload, body: Any) -> None:
+async def test_invalid_placements_are_rejected(gateway: Gateway, upload: Upload, body: Any) -> None:
     adapter = await upload("poet")
     async with gateway.admin() as admin:
         refused = await admin.patch(f"/admin/v1/adapters/{adapter['id']}", json=body)
@@ -164,32 +168,32 @@ async def test_two_gateways_agree(
         await place(one, first, "pinned")
         await place(two, second, "prefetched")
         digests = {first["digest"], second["digest"]}
-        await until(wants(engine, {first["digest"]}, digests, gateways=2))
+        await until(placed(engine, {first["digest"]}, digests, gateways=2))
         redis_server.stop()
         await engine.kill()
         await engine.start()
-        await until(wants(engine, {first["digest"]}, digests, gateways=2))
+        await until(placed(engine, {first["digest"]}, digests, gateways=2))
         redis_server.start()
         async with two.http() as http:
             await http.delete("/v1/adapters/poet")
-        await until(wants(engine, set(), {second["digest"]}, gateways=2))
+        await until(placed(engine, set(), {second["digest"]}, gateways=2))
     async with serving(shared, engine, tenants) as again:
         await again.until_ready()
-        await until(wants(engine, set(), {second["digest"]}))
+        await until(placed(engine, set(), {second["digest"]}))
 
 
-async def test_what_was_deleted_while_the_engine_was_away(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+async def test_adapters_deleted_while_the_engine_was_away(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
     adapter = await upload("poet")
     await engine.kill()
     await until(lambda: gateway.services is not None and not gateway.services.link.ready)
     async with gateway.http() as http:
         assert (await http.delete("/v1/adapters/poet")).status_code == 200
-    engine.held = [held(gateway, adapter["digest"], pb.TIER_DISK)]
+    engine.held = [inventory(gateway, adapter["digest"], pb.TIER_DISK)]
     await engine.start()
     await until(lambda: not engine.held)
 
 
-async def test_what_nobody_told_is_found_in_time(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+async def test_changes_without_a_notice_are_found_in_time(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
     adapter = await upload("poet")
     assert gateway.services is not None
     reconciler = Reconciler(gateway.services.store, gateway.services.link.client, period=0.05)
@@ -198,7 +202,7 @@ async def test_what_nobody_told_is_found_in_time(gateway: Gateway, engine: StubE
     try:
         async with elsewhere.admin(write=True) as admin:
             await admin.desired.place(adapter["id"], Placement.PINNED, PlacementBounds())
-        await until(wants(engine, {adapter["digest"]}, {adapter["digest"]}))
+        await until(placed(engine, {adapter["digest"]}, {adapter["digest"]}))
     finally:
         comparing.cancel()
         await elsewhere.close()

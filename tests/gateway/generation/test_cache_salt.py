@@ -1,17 +1,17 @@
-"""Who shares computed prompts with whom, and what the answer says of it."""
+"""Which requests share computed prompts, and what the response reports of it."""
 
 import hmac
 
 import pytest
 
 from loragate.gateway.generation.cache_salt import CacheSalts
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 QUESTION = [{"role": "user", "content": "A question about stars"}]
 
 
-async def test_a_tenant_has_one_salt_and_others_have_others(gateway: Gateway) -> None:
+async def test_each_tenant_has_its_own_salt(gateway: Gateway) -> None:
     for key in (gateway.key, gateway.key, gateway.other_key):
         async with gateway.openai(key) as client:
             await client.chat.completions.create(model=MODEL_ID, messages=QUESTION)
@@ -31,7 +31,7 @@ def test_a_salt_needs_the_secret_key() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-async def test_usage_tells_cached_tokens_once_a_prompt(gateway: Gateway, n: int) -> None:
+async def test_usage_reports_cached_tokens_once_a_prompt(gateway: Gateway, n: int) -> None:
     gateway.engine.cached_tokens = 3
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     async with gateway.openai() as client:

@@ -22,7 +22,7 @@ def test_grammar(model: str, name: AdapterName) -> None:
     ["", " ", "poet:", "poet@", "poet:0", "poet:01", "poet:-1", "poet:x", "poet:1@a", "poet@a:1", "@a", ":1", "a/b",
      "poet\n", "poet:" + "9" * 30, "poet:١", "../x", "ft:a:b:c"],
 )  # fmt: skip
-def test_all_else_is_not_found(model: str) -> None:
+def test_all_other_names_are_not_found(model: str) -> None:
     with pytest.raises(NotFound) as refused:
         parse_adapter_name(model)
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")

@@ -1,18 +1,18 @@
-"""What the engine is told of whose turn a request takes."""
+"""The priority and deadline that the engine receives with a request."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
 CHAT = {"model": MODEL_ID, "messages": [{"role": "user", "content": "hi"}]}
 
 
-async def test_a_request_takes_its_tenants_turn(gateway: Gateway, tenants: tuple[str, str, str]) -> None:
+async def test_a_request_has_its_tenants_weight(gateway: Gateway, tenants: tuple[str, str, str]) -> None:
     tenant_id = tenants[0]
     async with gateway.admin() as admin:
         changed = await admin.patch(f"/admin/v1/tenants/{tenant_id}", json={"weight": 2.5})

@@ -1,4 +1,4 @@
-"""How long a route counts, and what ends it sooner."""
+"""How long a resolved route is valid, and what invalidates it earlier."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ Tenants = tuple[str, str, str]
 
 
 class Worker:
-    """What one gateway process has."""
+    """The parts of one gateway process."""
 
     def __init__(self, store: Store, base: BaseModel) -> None:
         self.store = store
@@ -68,7 +68,7 @@ async def worker(config: GatewayConfig, notices: Notices, base: BaseModel) -> As
 
 @pytest.fixture
 async def caller(config: GatewayConfig, tenants: Tenants, base: BaseModel, tmp_path: Path) -> TenantPrincipal:
-    """Who has an adapter with two versions; `default` is the second."""
+    """A tenant that has an adapter with two versions; `default` is the second."""
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     await store.publish_manifest(base.manifest)
     for seed in (1, 2):
@@ -88,7 +88,7 @@ async def point_at(store: Store, caller: TenantPrincipal, *targets: AliasTarget)
         await scope.adapters.set_alias("support", "default", targets)
 
 
-async def test_a_moved_alias_counts_at_once_in_every_process(
+async def test_a_moved_alias_applies_at_once_in_every_process(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     notices = LocalNotices()
@@ -101,7 +101,7 @@ async def test_a_moved_alias_counts_at_once_in_every_process(
         assert [await each.version(caller) for each in workers] == [1, 1]
 
 
-async def test_without_a_notice_it_counts_after_the_lifetime(
+async def test_without_a_notice_it_applies_after_the_lifetime(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices(), base) as here, worker(config, LocalNotices(), base) as elsewhere:
@@ -113,7 +113,7 @@ async def test_without_a_notice_it_counts_after_the_lifetime(
         assert await here.version(caller) == 1
 
 
-async def test_a_route_is_kept_and_its_target_drawn_anew(
+async def test_a_route_is_cached_and_its_target_drawn_each_time(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices(), base) as here:
@@ -124,7 +124,7 @@ async def test_a_route_is_kept_and_its_target_drawn_anew(
         assert 50 < drawn.count(1) < 150
 
 
-async def test_a_deleted_adapter_is_gone_at_once(
+async def test_a_deleted_adapter_disappears_at_once(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices(), base) as here:
@@ -136,7 +136,7 @@ async def test_a_deleted_adapter_is_gone_at_once(
                 await here.version(caller, model)
 
 
-async def test_a_read_that_a_change_overtook_is_not_kept(
+async def test_a_read_overtaken_by_a_change_is_not_cached(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices(), base) as here:
@@ -156,7 +156,7 @@ async def test_a_read_that_a_change_overtook_is_not_kept(
         here.store.tenant = opened  # type: ignore[method-assign]
         await point_at(here.store, caller, AliasTarget(1))
         go_on.set()
-        assert await early == 2  # it came before the change
+        assert await early == 2  # it read before the change
         assert await here.version(caller) == 1
 
 
@@ -173,7 +173,7 @@ async def test_tenants_do_not_share_routes(
             await here.version(other)
 
 
-async def test_another_base_model_reads_anew(
+async def test_another_base_model_is_read_again(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices(), base) as here:
@@ -186,7 +186,7 @@ async def test_another_base_model_reads_anew(
         assert here.reads == before + 1
 
 
-async def test_what_a_job_made_is_read_once(
+async def test_a_jobs_result_is_read_once(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     request = JobRequest("supervised", base.id, "file-1", None, {}, "support", 7, {})

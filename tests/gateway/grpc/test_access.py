@@ -17,7 +17,7 @@ from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import adapters_pb2, engine_pb2, fine_tuning_pb2, inference_pb2
 from tests.gateway.grpc_client import connected, told
-from tests.gateway.running import ADMIN_KEY, Gateway
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 TENANTS = [

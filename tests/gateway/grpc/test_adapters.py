@@ -13,7 +13,7 @@ from loragate.v1.inference_pb2 import ChatRequest
 from tests.gateway import tiny_model
 from tests.gateway.grpc.test_inference import as_rest
 from tests.gateway.grpc_client import Client, connected, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 POISONED = "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight"
 

@@ -7,12 +7,12 @@ import grpc
 import pytest
 
 from loragate.v1 import fine_tuning_pb2 as pb
+from tests.gateway.fake_worker import FakeWorker
 from tests.gateway.grpc.test_adapters import bare
 from tests.gateway.grpc.test_inference import as_rest
 from tests.gateway.grpc_client import Client, connected, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
-from tests.gateway.worker_side import WorkerSide
 
 JOBS = "/v1/fine_tuning/jobs"
 
@@ -33,7 +33,7 @@ async def ask(client: Client, method: str, request: Any, *more: tuple[str, str])
 
 
 async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, file: str, upload: Any) -> None:
-    worker = WorkerSide(gateway)
+    worker = FakeWorker(gateway)
     hyperparameters = {"n_epochs": 2, "lora_dropout": 0.25, "target_modules": ["all-linear"], "packing": False}
     method = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
     first = await ask(client, "Create", asking(training_file=file, method=method, suffix="poet", metadata={"t": "a"}))
@@ -43,7 +43,7 @@ async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, file: str
     assert not first.hyperparameters.HasField("batch_size"), "still open"
     await worker.validate()
     job = await worker.train()
-    await worker.say("checkpoint", job.id, 2, {"train_loss": 1.5}, None)
+    await worker.run("checkpoint", job.id, 2, {"train_loss": 1.5}, None)
     await worker.succeed(job, upload)
     one = {"fine_tuning_job_id": first.id}
     told = await ask(client, "Get", pb.GetFineTuningJobRequest(**one))
@@ -97,7 +97,7 @@ async def test_an_idempotency_key_is_one_jobs_however_it_comes(gateway: Gateway,
 
 
 async def test_following_a_job_to_its_end(gateway: Gateway, client: Client, file: str) -> None:
-    worker = WorkerSide(gateway)
+    worker = FakeWorker(gateway)
     job = await ask(client, "Create", asking(training_file=file))
     wanted = pb.ListFineTuningEventsRequest(fine_tuning_job_id=job.id, follow=True)
     events = aiter(client.fine_tuning.ListEvents(wanted, metadata=client.metadata))
@@ -105,7 +105,7 @@ async def test_following_a_job_to_its_end(gateway: Gateway, client: Client, file
         await worker.validate()
         held = await worker.train(4)
         seen = [await anext(events), await anext(events)]
-        await worker.say("log_event", job.id, "event 0")
+        await worker.run("log_event", job.id, "event 0")
         await worker.fail(held)
         seen += [event async for event in events]
     assert [event.message for event in seen[:3]] == ["Step 1/4", "Step 2/4", "event 0"]
@@ -118,7 +118,7 @@ async def test_following_a_job_to_its_end(gateway: Gateway, client: Client, file
 
 async def test_who_does_not_follow_gets_what_there_is(gateway: Gateway, client: Client, file: str) -> None:
     job = await ask(client, "Create", asking(training_file=file))
-    worker = WorkerSide(gateway)
+    worker = FakeWorker(gateway)
     async with worker.store.tenant(gateway.tenant_id, write=True) as scope:
         for number in range(150):  # more than one reading brings
             await scope.job_lease.log_event(job.id, f"event {number}")
@@ -132,7 +132,7 @@ async def test_followers_end_with_a_drain_and_with_their_key(gateway: Gateway, c
     async with gateway.admin() as admin:
         made = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", json={"scopes": ["finetune"]})).json()
     wanted = pb.ListFineTuningEventsRequest(fine_tuning_job_id=job.id, follow=True)
-    await WorkerSide(gateway).say("log_event", job.id, "begun")
+    await FakeWorker(gateway).run("log_event", job.id, "begun")
     async with connected(gateway.grpc_target, made["secret"]) as other:
         calls = [each.fine_tuning.ListEvents(wanted, metadata=each.metadata) for each in (client, other)]
         async with asyncio.timeout(60):

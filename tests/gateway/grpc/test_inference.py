@@ -12,7 +12,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import engine_pb2 as engine_pb
 from loragate.v1 import inference_pb2 as pb
 from tests.gateway.grpc_client import Client, connected, told
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -80,7 +80,7 @@ async def test_chat_answers_as_rest_does(gateway: Gateway, client: Client) -> No
 
 @pytest.mark.parametrize("n", [1, 2])
 async def test_streams_add_up_to_the_whole_answer(gateway: Gateway, client: Client, n: int) -> None:
-    gateway.engine.say("All the stars and the sun.")
+    gateway.engine.respond_with("All the stars and the sun.")
     request = pb.ChatRequest(model=MODEL_ID, messages=MESSAGES, n=n)
     chunks = [chunk async for chunk in client.inference.ChatStream(request, metadata=client.metadata)]
     texts = ["".join(c.delta.content for k in chunks for c in k.choices if c.index == i) for i in range(n)]
@@ -126,7 +126,7 @@ async def test_a_tool_is_called(config: GatewayConfig, engine: StubEngine, tenan
         engine.manifest.chat_template
     )
     engine.manifest.max_model_len = 1024
-    engine.say('<tool_call>\n{"name": "look", "arguments": {"z": "up"}}\n</tool_call>')
+    engine.respond_with('<tool_call>\n{"name": "look", "arguments": {"z": "up"}}\n</tool_call>')
     function = {**TOOL["function"], "parameters": json.dumps(TOOL["function"]["parameters"])}  # type: ignore[dict-item,index]
     request = pb.ChatRequest(
         model=MODEL_ID,
@@ -148,7 +148,7 @@ async def test_a_tool_is_called(config: GatewayConfig, engine: StubEngine, tenan
         # And the answer goes back as it came, with the tool's result.
         request.messages.append(whole.choices[0].message)
         request.messages.add(role="tool", content="blue", tool_call_id=call.id)
-        engine.say("It is blue.")
+        engine.respond_with("It is blue.")
         assert (await client.inference.Chat(request, metadata=client.metadata)).text == "It is blue."
 
 

@@ -6,7 +6,7 @@ import grpc
 
 from loragate.v1.inference_pb2 import GenerateRequest
 from tests.gateway.grpc_client import Client, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 REQUEST = GenerateRequest(model=MODEL_ID, prompt="one two three", max_tokens=8)

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
-from tests.gateway.own_process import connections
-from tests.gateway.running import Gateway
+from tests.gateway.gateway_process import connections
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 

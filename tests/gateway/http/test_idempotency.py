@@ -13,7 +13,7 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.base import IdempotencyReplyRow
 from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 
 @pytest.fixture

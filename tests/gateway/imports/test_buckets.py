@@ -11,7 +11,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import BucketGrant, ImportConfig
 from tests.gateway import tiny_model
 from tests.gateway.imports.test_hub import begin, ended
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 
@@ -25,7 +25,7 @@ def s3() -> Iterator[S3Server]:
 async def gateway(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], s3: S3Server, tmp_path: Path
 ) -> AsyncIterator[Gateway]:
-    """Everybody may import from `public/`, the first tenant from `first/` as well."""
+    """All tenants may import from `public/`, and the first tenant from `first/` as well."""
     from s3fs import S3FileSystem
 
     folder = tiny_model.write_adapter(tmp_path / "poet")
@@ -40,7 +40,7 @@ async def gateway(
         yield running
 
 
-async def test_what_is_granted_is_imported(gateway: Gateway) -> None:
+async def test_allowed_objects_are_imported(gateway: Gateway) -> None:
     async with gateway.http() as http, gateway.http(gateway.other_key) as other:
         for client, place in ((http, "public/poet"), (http, "first/poet"), (other, "public/poet/")):
             done = await ended(client, (await begin(client, f"s3://{BUCKET}/{place}"))["id"])
@@ -75,7 +75,7 @@ async def test_no_spelling_leads_out_of_a_grant(gateway: Gateway, place: str) ->
 
 
 @pytest.mark.parametrize("place", ["public/half", "public/nothing"])
-async def test_what_is_not_there_is_told(gateway: Gateway, place: str) -> None:
+async def test_missing_objects_are_reported(gateway: Gateway, place: str) -> None:
     async with gateway.http() as http:
         done = await ended(http, (await begin(http, f"s3://{BUCKET}/{place}"))["id"])
         assert (done["status"], done["error"]["code"]) == ("failed", "source_not_found")
@@ -83,7 +83,7 @@ async def test_what_is_not_there_is_told(gateway: Gateway, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["blobs", "blobs/loragate", "blobs/loragate/tn_1"])
-def test_no_grant_opens_what_all_tenants_keep(config: GatewayConfig, place: str) -> None:
+def test_no_grant_opens_the_blob_store(config: GatewayConfig, place: str) -> None:
     with pytest.raises(ValueError, match="all tenants"):
         replace(config, blob_url="s3://blobs/loragate", imports=ImportConfig(buckets=(BucketGrant(place),)))
     replace(config, blob_url="s3://blobs/loragate", imports=ImportConfig(buckets=(BucketGrant("blobs/lora"),)))

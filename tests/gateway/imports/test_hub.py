@@ -14,9 +14,9 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
 from loragate.v1 import adapters_pb2
 from tests.gateway import tiny_model
+from tests.gateway.fake_hub import COMMIT, FakeHub, Reply, fake_hub
 from tests.gateway.grpc_client import connected, refusal
-from tests.gateway.running import Gateway, serving
-from tests.gateway.stand_in_hub import COMMIT, Reply, StandInHub, stand_in_hub
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 SOURCE = f"hf://acme/poet@{COMMIT}"
@@ -25,19 +25,19 @@ CONFIG, TENSORS = f"{BASE}/adapter_config.json", f"{BASE}/adapter_model.safetens
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[StandInHub]:
-    async with stand_in_hub() as running:
+async def hub() -> AsyncIterator[FakeHub]:
+    async with fake_hub() as running:
         yield running
 
 
-def importing(config: GatewayConfig, hub: StandInHub, stall_seconds: float) -> GatewayConfig:
-    """From this hub alone, one at a time."""
+def importing(config: GatewayConfig, hub: FakeHub, stall_seconds: float) -> GatewayConfig:
+    """A configuration that allows only this hub, and one import at a time."""
     return replace(config, stall_seconds=stall_seconds, imports=ImportConfig(hub=hub.url, hosts=(), max_concurrent=1))
 
 
 @pytest.fixture
 async def gateway(
-    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: tuple[str, str, str]
+    config: GatewayConfig, engine: StubEngine, hub: FakeHub, tenants: tuple[str, str, str]
 ) -> AsyncIterator[Gateway]:
     async with serving(importing(config, hub, 2.0), engine, tenants) as running:
         await running.until_ready()
@@ -45,18 +45,18 @@ async def gateway(
 
 
 @pytest.fixture
-async def patient(
-    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: tuple[str, str, str]
+async def waiting_gateway(
+    config: GatewayConfig, engine: StubEngine, hub: FakeHub, tenants: tuple[str, str, str]
 ) -> AsyncIterator[Gateway]:
-    """It waits for a hub that does not respond."""
+    """A gateway that waits for a hub that does not respond."""
     async with serving(importing(config, hub, 60.0), engine, tenants) as running:
         await running.until_ready()
         yield running
 
 
 @pytest.fixture
-def poet(hub: StandInHub, tmp_path: Path) -> Path:
-    """An adapter that the hub has."""
+def poet(hub: FakeHub, tmp_path: Path) -> Path:
+    """An adapter on the hub."""
     folder = tiny_model.write_adapter(tmp_path / "poet")
     hub.offer("acme/poet", folder)
     return folder
@@ -79,7 +79,7 @@ async def ended(http: httpx.AsyncClient, import_id: str) -> dict[str, Any]:
             await asyncio.sleep(0.02)
 
 
-async def test_an_import_is_a_version_like_any_other(gateway: Gateway, hub: StandInHub, poet: Path) -> None:
+async def test_an_import_is_a_version_like_any_other(gateway: Gateway, hub: FakeHub, poet: Path) -> None:
     async with gateway.http() as http:
         begun = await begin(http, alias="canary")
         assert (begun["status"], begun["version"], begun["bytes_done"]) == ("queued", None, 0)
@@ -98,11 +98,11 @@ async def test_an_import_is_a_version_like_any_other(gateway: Gateway, hub: Stan
     await gateway.until_nothing_is_spooled()
 
 
-async def test_the_operator_sees_what_becomes_of_them(gateway: Gateway, poet: Path) -> None:
+async def test_the_operator_sees_the_outcomes(gateway: Gateway, poet: Path) -> None:
     async with gateway.http() as http, gateway.admin() as operator:
         done = await ended(http, (await begin(http))["id"])
         await ended(http, (await begin(http, f"hf://acme/none@{COMMIT}"))["id"])
-        async with asyncio.timeout(30):  # a failure is written down after it was counted, a success before
+        async with asyncio.timeout(30):  # a failure is recorded after it was counted, a success before
             while "loragate_gateway_imports_running 0.0" not in (page := (await operator.get("/metrics")).text):
                 await asyncio.sleep(0.02)
     assert 'loragate_gateway_imports_total{outcome="ready"} 1.0' in page
@@ -110,7 +110,7 @@ async def test_the_operator_sees_what_becomes_of_them(gateway: Gateway, poet: Pa
     assert f"loragate_gateway_imported_bytes_total {float(done['bytes_done'])}" in page
 
 
-async def test_over_grpc_it_is_the_same(gateway: Gateway, hub: StandInHub, poet: Path) -> None:
+async def test_imports_over_grpc_are_the_same(gateway: Gateway, hub: FakeHub, poet: Path) -> None:
     async with connected(gateway.grpc_target, gateway.key) as client, gateway.http() as http:
         adapters, keyed = client.adapters, (*client.metadata, ("idempotency-key", "once"))
         request = adapters_pb2.ImportRequest(source=SOURCE, name="poet", alias="canary", token="secret")
@@ -139,7 +139,7 @@ async def test_over_grpc_it_is_the_same(gateway: Gateway, hub: StandInHub, poet:
         assert (bad.status, bad.param) == (grpc.StatusCode.INVALID_ARGUMENT, "source")
 
 
-async def test_what_is_imported_is_what_is_uploaded(gateway: Gateway, poet: Path) -> None:
+async def test_an_import_equals_an_upload(gateway: Gateway, poet: Path) -> None:
     """One digest, so one check, whichever way it came."""
     async with gateway.http() as http:
         files = {file.name: (file.name, file.read_bytes()) for file in poet.iterdir()}
@@ -150,8 +150,8 @@ async def test_what_is_imported_is_what_is_uploaded(gateway: Gateway, poet: Path
     assert imported["digest"] == uploaded["digest"]
 
 
-async def test_a_token_goes_to_the_hub_and_nowhere_else(
-    gateway: Gateway, hub: StandInHub, poet: Path, caplog: pytest.LogCaptureFixture
+async def test_a_token_is_sent_to_the_hub_only(
+    gateway: Gateway, hub: FakeHub, poet: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     async with gateway.http() as http:
@@ -186,8 +186,8 @@ async def test_a_token_goes_to_the_hub_and_nowhere_else(
         (CONFIG, Reply(b"{}"), "invalid_adapter"),
     ],
 )
-async def test_failures_are_reported_and_nothing_is_kept(
-    gateway: Gateway, hub: StandInHub, poet: Path, path: str, reply: Reply, code: str
+async def test_failures_are_reported_and_nothing_is_stored(
+    gateway: Gateway, hub: FakeHub, poet: Path, path: str, reply: Reply, code: str
 ) -> None:
     hub.replies[path] = reply
     async with gateway.http() as http:
@@ -228,7 +228,7 @@ async def test_invalid_sources_are_rejected_at_once(gateway: Gateway, source: st
         assert (await http.get("/v1/imports")).json()["data"] == []
 
 
-async def test_names_are_checked_before_anything_is_fetched(gateway: Gateway, hub: StandInHub, poet: Path) -> None:
+async def test_names_are_checked_before_anything_is_fetched(gateway: Gateway, hub: FakeHub, poet: Path) -> None:
     async with gateway.http() as http:
         for field, value in (("name", "a b"), ("name", tiny_model.MODEL_ID), ("alias", "7")):
             answer = await http.post("/v1/imports", json={"source": SOURCE, "name": "poet", field: value})
@@ -236,10 +236,10 @@ async def test_names_are_checked_before_anything_is_fetched(gateway: Gateway, hu
     assert hub.asked == []
 
 
-async def test_an_import_can_be_cancelled_while_it_fetches(patient: Gateway, hub: StandInHub, poet: Path) -> None:
+async def test_an_import_can_be_cancelled_while_it_fetches(waiting_gateway: Gateway, hub: FakeHub, poet: Path) -> None:
     hub.replies[CONFIG] = replace(hub.replies[CONFIG], stalls_after=10)
-    assert patient.services is not None
-    async with patient.http() as http:
+    assert waiting_gateway.services is not None
+    async with waiting_gateway.http() as http:
         begun, waits = await begin(http), await begin(http)
         await hub.waiting.wait()
         assert (await http.get(f"/v1/imports/{waits['id']}")).json()["status"] == "queued"
@@ -247,7 +247,7 @@ async def test_an_import_can_be_cancelled_while_it_fetches(patient: Gateway, hub
             cancelled = (await http.delete(f"/v1/imports/{each['id']}")).json()
             assert cancelled["status"] == "cancelled"
             assert (await http.delete(f"/v1/imports/{each['id']}")).json() == cancelled
-        while patient.services.imports.running:
+        while waiting_gateway.services.imports.running:
             await asyncio.sleep(0.02)
         assert (await http.get(f"/v1/imports/{begun['id']}")).json()["status"] == "cancelled"
         assert (await http.get("/v1/adapters")).json()["data"] == []
@@ -266,8 +266,8 @@ async def test_an_idempotency_key_starts_one_import(gateway: Gateway, poet: Path
         assert (await http.get("/v1/adapters/poet")).json()["latest_version"] == 1
 
 
-async def test_another_tenants_import_is_not_there(patient: Gateway, poet: Path) -> None:
-    async with patient.http() as http, patient.http(patient.other_key) as other:
+async def test_another_tenants_import_is_not_found(waiting_gateway: Gateway, poet: Path) -> None:
+    async with waiting_gateway.http() as http, waiting_gateway.http(waiting_gateway.other_key) as other:
         begun = await begin(http)
         for answer in (
             await other.get(f"/v1/imports/{begun['id']}"),
@@ -278,16 +278,16 @@ async def test_another_tenants_import_is_not_there(patient: Gateway, poet: Path)
         await ended(http, begun["id"])
 
 
-async def test_too_many_at_once_are_refused(patient: Gateway, hub: StandInHub, poet: Path) -> None:
+async def test_too_many_concurrent_imports_are_rejected(waiting_gateway: Gateway, hub: FakeHub, poet: Path) -> None:
     hub.replies[CONFIG] = replace(hub.replies[CONFIG], stalls_after=10)
-    async with patient.http() as http:
+    async with waiting_gateway.http() as http:
         for _ in range(8):
             await begin(http)
         answer = await http.post("/v1/imports", json={"source": SOURCE, "name": "poet"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_many_imports")
 
 
-async def test_quotas_hold_for_imports(gateway: Gateway, poet: Path) -> None:
+async def test_quotas_apply_to_imports(gateway: Gateway, poet: Path) -> None:
     async with gateway.admin() as admin, gateway.http() as http:
         limits = {"limits": {"max_storage_bytes": 100}}
         assert (await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json=limits)).status_code == 200

@@ -19,32 +19,32 @@ from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.resilience.timeouts import cancel_and_wait as cancelled
 from tests.gateway import tiny_model
+from tests.gateway.fake_hub import FakeHub, fake_hub
+from tests.gateway.gateway_process import gateway_in_a_process
 from tests.gateway.imports.test_hub import CONFIG, TENSORS, begin, ended
-from tests.gateway.own_process import in_own_process
-from tests.gateway.running import Gateway, serving
-from tests.gateway.stand_in_hub import StandInHub, stand_in_hub
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 Tenants = tuple[str, str, str]
 
 
 @pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[StandInHub]:
-    """It has an adapter, of which the last bytes are slow to come."""
-    async with stand_in_hub() as running:
+async def hub(tmp_path: Path) -> AsyncIterator[FakeHub]:
+    """A hub with an adapter, whose last bytes arrive slowly."""
+    async with fake_hub() as running:
         running.offer("acme/poet", tiny_model.write_adapter(tmp_path / "poet"))
         running.replies[TENSORS] = replace(running.replies[TENSORS], stalls_after=10)
         yield running
 
 
 @pytest.fixture
-async def config(on_both: GatewayConfig, hub: StandInHub) -> GatewayConfig:
+async def config(on_both: GatewayConfig, hub: FakeHub) -> GatewayConfig:
     return replace(on_both, stall_seconds=60.0, imports=ImportConfig(hub=hub.url, hosts=(), max_concurrent=1))
 
 
 @asynccontextmanager
-async def going_on(gateway: Gateway) -> AsyncIterator[None]:
-    """What the gateway does every few seconds, more often."""
+async def resuming(gateway: Gateway) -> AsyncIterator[None]:
+    """Run the gateway's periodic job at short intervals."""
     assert gateway.services is not None
     services = gateway.services
     await gateway.until_ready()
@@ -57,7 +57,7 @@ async def going_on(gateway: Gateway) -> AsyncIterator[None]:
 
 
 async def a_while_passes(gateway: Gateway) -> None:
-    """After this time, leases have expired."""
+    """Move the clock so far that leases have expired."""
     assert gateway.services is not None
     async with gateway.services.store._database.operator(write=True) as session:
         await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - IDLE_TIMEOUT))
@@ -65,7 +65,7 @@ async def a_while_passes(gateway: Gateway) -> None:
 
 
 async def became(gateway: Gateway, import_id: str) -> dict[str, Any]:
-    """The import, whose version is the only one and is ready."""
+    """Return the import, whose version is the only one and is ready."""
     async with gateway.http() as http:
         done = await ended(http, import_id)
         assert (done["status"], done["version"], done["error"]) == ("ready", 1, None), done
@@ -77,10 +77,10 @@ async def became(gateway: Gateway, import_id: str) -> dict[str, Any]:
     return done
 
 
-async def test_one_goes_on_elsewhere_when_its_process_is_killed_while_it_fetches(
-    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+async def test_an_import_continues_elsewhere_when_its_process_is_killed_while_fetching(
+    config: GatewayConfig, engine: StubEngine, hub: FakeHub, tenants: Tenants
 ) -> None:
-    async with in_own_process(config, engine, tenants) as dying, dying.gateway.http() as http:
+    async with gateway_in_a_process(config, engine, tenants) as dying, dying.gateway.http() as http:
         begun = await begin(http, alias="canary")
         await hub.waiting.wait()
         dying.process.kill()
@@ -88,7 +88,7 @@ async def test_one_goes_on_elsewhere_when_its_process_is_killed_while_it_fetches
     hub.replies[TENSORS] = replace(hub.replies[TENSORS], stalls_after=None)
     async with serving(config, engine, tenants) as one, serving(config, engine, tenants) as other:
         await a_while_passes(one)
-        async with going_on(one), going_on(other):
+        async with resuming(one), resuming(other):
             done = await became(other, begun["id"])
         async with one.admin() as admin:
             events = (await admin.get(f"/admin/v1/audit?tenant_id={one.tenant_id}")).json()["data"]
@@ -98,27 +98,27 @@ async def test_one_goes_on_elsewhere_when_its_process_is_killed_while_it_fetches
     assert [asked.target for asked in hub.asked] == [CONFIG, TENSORS] * 2
 
 
-async def test_one_is_not_published_again_when_its_process_is_killed_while_it_is_tried(
-    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+async def test_an_import_is_not_published_again_when_its_process_is_killed_while_probing(
+    config: GatewayConfig, engine: StubEngine, hub: FakeHub, tenants: Tenants
 ) -> None:
     hub.replies[TENSORS] = replace(hub.replies[TENSORS], stalls_after=None)
     engine.pause_after = 0
-    async with in_own_process(config, engine, tenants) as dying, dying.gateway.http() as http:
+    async with gateway_in_a_process(config, engine, tenants) as dying, dying.gateway.http() as http:
         begun = await begin(http, alias="canary")
         await engine.paused.wait()
         dying.process.kill()
         await dying.process.wait()
     engine.resume.set()
-    engine.calm()
+    engine.reset()
     async with serving(config, engine, tenants) as one:
         await a_while_passes(one)
-        async with going_on(one):
+        async with resuming(one):
             await became(one, begun["id"])
     assert [asked.target for asked in hub.asked] == [CONFIG, TENSORS], "it was there already"
 
 
-async def test_one_goes_on_at_once_when_its_server_is_stopped(
-    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+async def test_an_import_continues_at_once_when_its_server_is_stopped(
+    config: GatewayConfig, engine: StubEngine, hub: FakeHub, tenants: Tenants
 ) -> None:
     """Except imports that need a token, which is lost."""
     async with serving(config, engine, tenants) as stopping, stopping.http() as http:
@@ -130,18 +130,18 @@ async def test_one_goes_on_at_once_when_its_server_is_stopped(
         assert (await http.get(f"/v1/imports/{begun['id']}")).json()["status"] != "failed"
         failed = await ended(http, private["id"])
         assert (failed["status"], failed["error"]["code"]) == ("failed", "import_interrupted")
-        async with going_on(one):
+        async with resuming(one):
             await became(one, begun["id"])
 
 
-async def test_one_whose_source_is_allowed_no_longer_fails_in_words(
-    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+async def test_an_import_whose_source_is_no_longer_allowed_fails_with_the_reason(
+    config: GatewayConfig, engine: StubEngine, hub: FakeHub, tenants: Tenants
 ) -> None:
     async with serving(config, engine, tenants) as stopping, stopping.http() as http:
         await stopping.until_ready()
         begun = await begin(http)
         await hub.waiting.wait()
     closed = replace(config, imports=replace(config.imports, hub=None))
-    async with serving(closed, engine, tenants) as one, one.http() as http, going_on(one):
+    async with serving(closed, engine, tenants) as one, one.http() as http, resuming(one):
         failed = await ended(http, begun["id"])
     assert (failed["status"], failed["error"]["code"]) == ("failed", "source_not_allowed")

@@ -6,7 +6,7 @@ import pytest
 
 from loragate.gateway.limits.backend import MICROSECONDS
 from loragate.gateway.limits.operations import LeaseRecord, ObservedBuckets, Reserve, Settle
-from tests.gateway.books import LIFETIME, NOON, BackendOnTestClock, backend_on_test_clock, limited, usage
+from tests.gateway.limit_backends import LIFETIME, NOON, BackendOnTestClock, backend_on_test_clock, limited, usage
 
 DAY = int(NOON // (86400 * MICROSECONDS))
 

@@ -13,7 +13,7 @@ from redis_server import RedisServer
 
 from loragate.gateway.limits.backend import MICROSECONDS, WINDOW
 from loragate.gateway.limits.subject import Subject
-from tests.gateway.books import NOON, BackendKind, backend_on_test_clock, limited, usage
+from tests.gateway.limit_backends import NOON, BackendKind, backend_on_test_clock, limited, usage
 
 LIFETIME = 120 * MICROSECONDS
 DAY = int(NOON // (86400 * MICROSECONDS))

@@ -11,7 +11,7 @@ import pytest
 from redis_server import RedisServer
 
 from loragate.gateway.config.gateway import GatewayConfig
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -87,7 +87,7 @@ async def test_the_official_client_comes_back_in_time(limited: Gateway) -> None:
 
 async def test_tokens_are_settled_to_the_truth(limited: Gateway) -> None:
     """What was set aside and not used is free again at once."""
-    limited.engine.say("one")
+    limited.engine.respond_with("one")
     await _limit(limited, tokens_per_minute=200, tokens_per_day=100_000)
     for _ in range(6):
         answer = await _send(limited, max_tokens=150)

@@ -11,9 +11,9 @@ from openai import AsyncOpenAI
 
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import inference_pb2 as pb
+from tests.gateway.gateway_process import gateway_in_a_process
 from tests.gateway.grpc_client import connected
-from tests.gateway.own_process import in_own_process
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 from tests.gateway.usage_records import ledger_rows
@@ -90,7 +90,7 @@ async def test_grpc_is_billed_as_rest_is(
 
 
 async def test_what_follows_a_stop_string_is_not_billed(gateway: Gateway) -> None:
-    gateway.engine.say("The quick brown fox STOP here jumps over the lazy dog and more and more")
+    gateway.engine.respond_with("The quick brown fox STOP here jumps over the lazy dog and more and more")
     client = gateway.openai()
     whole = (await client.completions.create(**TEXT | {"max_tokens": 60})).usage
     cut = await client.completions.create(**TEXT | {"max_tokens": 60}, stop=["STOP"])
@@ -133,7 +133,7 @@ async def test_a_stream_cut_by_the_engine_is_paid_as_far_as_it_came(gateway: Gat
 
 async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
     """Its text was held back when the engine went, and the client got nothing but an error."""
-    gateway.engine.say("\U00010348")  # in no vocabulary as a whole
+    gateway.engine.respond_with("\U00010348")  # in no vocabulary as a whole
     gateway.engine.pause_after = 1
     async with gateway.http() as http:
         cut = asyncio.create_task(http.post("/v1/completions", json=TEXT | {"stream": True}))
@@ -197,7 +197,7 @@ async def test_a_killed_gateway_bills_the_delivered_tokens(
     """Also while another request, which does not stream, has delivered nothing."""
     engine.script = lambda submit: list(range(100, 150))
     engine.pause_after = told_tokens
-    async with in_own_process(config, engine, tenants) as own, own.gateway.http() as http:
+    async with gateway_in_a_process(config, engine, tenants) as own, own.gateway.http() as http:
         heard = asyncio.Semaphore(0)
         requests = [
             asyncio.create_task(http.post("/v1/completions", json=TEXT)),

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gateway.grpc_client import Client
 from tests.gateway.metrics_page import page_after_traffic
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 DASHBOARD = json.loads((Path(__file__).parents[3] / "deploy/grafana/loragate.json").read_text())
 METRIC = re.compile(r"(?:loragate_|vllm:)[a-z0-9_]+")
@@ -28,7 +28,7 @@ def expressions() -> list[str]:
 
 @pytest.fixture
 async def labels(gateway: Gateway, client: Client) -> dict[str, set[str]]:
-    """Of each series that a scrape with the admin key finds."""
+    """Return the labels of each series in a scrape with the admin key."""
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(await page_after_traffic(gateway, client)):
         for sample in family.samples:
@@ -36,7 +36,7 @@ async def labels(gateway: Gateway, client: Client) -> dict[str, set[str]]:
     return found
 
 
-async def test_every_query_asks_for_series_and_labels_that_exist(labels: dict[str, set[str]]) -> None:
+async def test_queries_use_existing_series_and_labels(labels: dict[str, set[str]]) -> None:
     assert len(expressions()) > 50
     for expression in expressions():
         metrics = METRIC.findall(expression)
@@ -54,7 +54,7 @@ def test_legends_name_labels_that_the_query_keeps() -> None:
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= kept, target
 
 
-def test_panels_lie_side_by_side() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
@@ -65,7 +65,7 @@ def test_panels_lie_side_by_side() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_every_panel_says_what_it_shows() -> None:
+def test_every_panel_has_a_description() -> None:
     for panel in panels():
         assert panel["title"]
         assert panel["description"]

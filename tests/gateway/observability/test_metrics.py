@@ -24,10 +24,10 @@ from loragate.gateway.http.metrics import SHARED_DIRECTORY
 from loragate.gateway.instruments.tenant_counter import TenantCounter
 from loragate.gateway.metering.request_metrics import AliasTargetMetrics
 from loragate.v1 import engine_pb2 as pb
-from tests.gateway.engine_numbers import full_stats
+from tests.gateway.engine_stats import full_stats
 from tests.gateway.grpc_client import Client
 from tests.gateway.metrics_page import page_after_traffic, samples_of, scrape_as_operator, value
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 from tests.gateway.usage_records import A_RECORD
 
@@ -85,7 +85,7 @@ async def test_a_stream_is_in_flight_until_its_end(gateway: Gateway) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_the_engines_numbers(gateway: Gateway) -> None:
+async def test_the_engines_statistics(gateway: Gateway) -> None:
     stats = gateway.engine.stats = full_stats()
     samples = samples_of(await scrape_as_operator(gateway))
     for name, field in (
@@ -112,8 +112,8 @@ async def test_the_engines_numbers(gateway: Gateway) -> None:
     assert value(samples, "loragate_engine_step_seconds_sum") == 9.25
 
 
-async def test_no_field_of_the_engine_is_left_out(gateway: Gateway) -> None:
-    """Each scalar that the engine sends stands in the text, so that a new one cannot be forgotten."""
+async def test_no_field_of_the_engine_is_omitted(gateway: Gateway) -> None:
+    """Each scalar that the engine sends is in the text, so that a new one cannot be forgotten."""
     stats = gateway.engine.stats = full_stats()
     told = set(samples_of(await scrape_as_operator(gateway)).values())
     for field, number in stats.ListFields():
@@ -130,13 +130,13 @@ async def test_an_engine_that_is_down(gateway: Gateway) -> None:
     assert [name for name in names if name.startswith(("loragate_engine", "vllm"))] == ["loragate_engine_up"]
 
 
-async def test_an_engine_that_hangs_does_not_hang_the_scrape(gateway: Gateway) -> None:
+async def test_a_hanging_engine_does_not_delay_the_scrape(gateway: Gateway) -> None:
     gateway.engine.hanging = True
     async with asyncio.timeout(20):
         assert "loragate_engine_up 0.0" in await scrape_as_operator(gateway)
 
 
-async def test_many_scrapes_are_few_questions_to_the_engine(gateway: Gateway) -> None:
+async def test_many_scrapes_send_few_requests_to_the_engine(gateway: Gateway) -> None:
     before, began = len(gateway.engine.stats_asked), time.monotonic()
     async with httpx.AsyncClient(base_url=gateway.base_url, timeout=30) as http:
         answers = await asyncio.gather(*(http.get("/metrics") for _ in range(40)))
@@ -231,28 +231,28 @@ async def test_idle_residents_are_listed(
     assert value(samples, "vllm:num_gpu_loaded_lora_adapters", model_name=MODEL_ID) == 2
 
 
-async def test_without_a_kv_cache_none_of_it_is_used(gateway: Gateway) -> None:
+async def test_without_a_kv_cache_its_usage_is_zero(gateway: Gateway) -> None:
     gateway.engine.stats = pb.StatsResponse(started_at=1.0)
     assert value(samples_of(await scrape_as_operator(gateway)), "vllm:kv_cache_usage_perc") == 0
 
 
-async def test_a_wrong_key_is_refused(gateway: Gateway) -> None:
+async def test_a_wrong_key_is_rejected(gateway: Gateway) -> None:
     async with gateway.http("lg-wrong-key") as http:
         assert (await http.get("/metrics")).status_code == 401
 
 
-async def test_it_answers_while_draining(gateway: Gateway) -> None:
+async def test_metrics_are_served_while_draining(gateway: Gateway) -> None:
     gateway.lifecycle.begin_drain()
     assert "loragate_http_requests_total" in await scrape(gateway)
 
 
-async def test_the_event_loop_is_watched(gateway: Gateway) -> None:
+async def test_the_event_loop_is_measured(gateway: Gateway) -> None:
     async with asyncio.timeout(30):
         while value(samples_of(await scrape(gateway)), "loragate_gateway_event_loop_lag_seconds_count") < 1:
             await asyncio.sleep(0.05)
 
 
-async def test_what_tenants_did_is_for_the_operator(gateway: Gateway, client: Client) -> None:
+async def test_tenant_metrics_are_for_the_operator(gateway: Gateway, client: Client) -> None:
     samples = samples_of(await page_after_traffic(gateway, client))
     tenant = {"tenant": gateway.tenant_id}
     assert value(samples, "loragate_tenant_requests_total", outcome="completed", **tenant) == 2
@@ -272,7 +272,7 @@ async def test_what_tenants_did_is_for_the_operator(gateway: Gateway, client: Cl
         assert "loragate_alias_target_" not in text
 
 
-async def test_the_versions_of_an_alias_are_told_apart(gateway: Gateway, upload_to: Any) -> None:
+async def test_the_targets_of_an_alias_are_distinguished(gateway: Gateway, upload_to: Any) -> None:
     for seed in (1, 2):
         await upload_to(gateway, "poet", seed=seed)
     async with gateway.http() as http:
@@ -328,7 +328,7 @@ def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monke
 
 @pytest.fixture
 async def families(gateway: Gateway, client: Client) -> list[Metric]:
-    """The gateway's, and those that it passes on for a fine-tune worker."""
+    """Return the metric families of the gateway, and those that it forwards from a fine-tune worker."""
     worker = FinetuneMetrics()
     worker.record_end("finished")
     pages = await page_after_traffic(gateway, client), generate_latest(worker.registry).decode()
@@ -352,7 +352,7 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
             assert all(re.fullmatch("[a-z_]+", label) for label in sample.labels)
 
 
-async def test_the_document_lists_every_metric_and_no_other(families: list[Metric]) -> None:
+async def test_the_document_lists_exactly_the_existing_metrics(families: list[Metric]) -> None:
     rows = re.findall(r"^\| `([a-z0-9_:]+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", DOCUMENT.read_text(), re.MULTILINE)
     documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows}
     found = {
@@ -362,7 +362,7 @@ async def test_the_document_lists_every_metric_and_no_other(families: list[Metri
     assert documented == found
 
 
-async def test_the_documents_queries_ask_for_metrics_that_exist(families: list[Metric]) -> None:
+async def test_the_documents_queries_use_existing_metrics(families: list[Metric]) -> None:
     exist = {sample.name for family in families for sample in family.samples}
     asked = set(
         re.findall(
@@ -400,7 +400,7 @@ with metrics.in_flight():
 """
 
 
-def test_a_scrape_of_one_worker_tells_of_all(tmp_path: Path) -> None:
+def test_a_scrape_of_one_worker_covers_all(tmp_path: Path) -> None:
     environment = os.environ | {SHARED_DIRECTORY: str(tmp_path)}
 
     def command(statuses: list[int], how: str) -> list[str]:
@@ -424,10 +424,10 @@ def test_a_scrape_of_one_worker_tells_of_all(tmp_path: Path) -> None:
     assert not any("pid" in dict(labels) for _, labels in samples)
 
 
-async def test_several_workers_tell_the_engines_numbers_once(
+async def test_several_workers_report_the_engines_statistics_once(
     config: Any, engine: Any, tenants: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.gateway.running import serving
+    from tests.gateway.running_gateway import serving
 
     shared = tmp_path / "shared"
     shared.mkdir()

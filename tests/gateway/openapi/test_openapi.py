@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, and true to what the routes take and answer."""
+"""The OpenAPI document: complete, and consistent with what the routes accept and return."""
 
 import re
 from collections.abc import AsyncIterator
@@ -19,16 +19,16 @@ from loragate.gateway.openapi.swagger_ui import ASSETS
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from tests.gateway import tiny_model
 from tests.gateway.auth.test_roles import routes_of
+from tests.gateway.fake_worker import FakeWorker
+from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.openapi_check import check_response, check_value, closed, found, operations
-from tests.gateway.prepared import stub_engine
-from tests.gateway.running import ADMIN_KEY, Gateway
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.stub_engine import StubEngine
-from tests.gateway.worker_side import WorkerSide
 
 
 @pytest.fixture
 async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    """Whose model takes tools, and has room for them."""
+    """An engine whose model supports tools, and has room for them."""
     async with stub_engine(tokenizer, max_model_len=4096, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
         yield stub
 
@@ -81,7 +81,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
                 assert {"retry-after", "retry-after-ms"} <= answer["headers"].keys(), told
 
 
-def test_what_is_wrong_is_said_in_the_envelope(document: dict[str, Any]) -> None:
+def test_errors_use_the_envelope(document: dict[str, Any]) -> None:
     for path, _, operation in operations(document):
         for status, answer in operation["responses"].items():
             if status >= "400" and path != "/readyz":
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_said_in_the_envelope(document: dict[str, Any]) -> None
                 assert content["application/json"]["schema"]["$ref"].endswith("/ErrorEnvelope")
 
 
-def test_every_schema_is_one_and_every_example_fits(document: dict[str, Any]) -> None:
+def test_every_schema_is_unique_and_every_example_valid(document: dict[str, Any]) -> None:
     for schema in document["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
     checked = 0
@@ -112,7 +112,7 @@ def test_every_schema_is_one_and_every_example_fits(document: dict[str, Any]) ->
 
 
 class Tour:
-    """Sends requests and holds the answers to the document."""
+    """Sends requests and compares the responses with the document."""
 
     def __init__(self, document: dict[str, Any], http: httpx.AsyncClient) -> None:
         self._document = document
@@ -120,7 +120,9 @@ class Tour:
         self.taken: set[str] = set()
 
     async def __call__(self, operation_id: str, key: str = "", **request: Any) -> list[Any]:
-        """All examples of the operation's body, or one request without. Path parameters are given by name."""
+        """Send all examples of the operation's body, or one request without a body. Path parameters are
+        given by name.
+        """
         ((path, method, operation),) = [
             each for each in operations(self._document) if each[2]["operationId"] == operation_id
         ]
@@ -142,7 +144,7 @@ class Tour:
         return answers
 
 
-async def test_every_example_is_answered_as_described(
+async def test_every_example_gets_the_documented_response(
     gateway: Gateway, document: dict[str, Any], tmp_path: Path
 ) -> None:
     async with httpx.AsyncClient(base_url=gateway.base_url, timeout=30) as http:
@@ -240,15 +242,15 @@ async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes])
         body |= dict.fromkeys(example.keys() & {"validation_file"}, file["id"])
         body |= {"model": tiny_model.MODEL_ID} if example["model"] == BASE else {}
         (job,) = await tour("create_fine_tuning_job", gateway.key, json=body)
-    worker = WorkerSide(gateway)
+    worker = FakeWorker(gateway)
     await worker.validate()
     job = await worker.train()
-    await worker.say("checkpoint", job.id, 2, {"train_loss": 1.0}, None)
+    await worker.run("checkpoint", job.id, 2, {"train_loss": 1.0}, None)
     named = {"fine_tuning_job_id": job.id}
     for name in ("get_fine_tuning_job", "list_fine_tuning_events", "list_fine_tuning_checkpoints"):
         await tour(name, gateway.key, **named)
     await tour("pause_fine_tuning_job", gateway.key, **named)
-    await worker.say("pause", job.id)
+    await worker.run("pause", job.id)
     await tour("resume_fine_tuning_job", gateway.key, **named)
     for name in ("pause_tenant_job", "resume_tenant_job"):
         await tour(name, ADMIN_KEY, **named)
@@ -276,7 +278,7 @@ class _References(HTMLParser):
         assert self.lasttag != "script" or not data.strip(), "a script in the page would need a hole in its policy"
 
 
-async def test_the_page_needs_nothing_from_elsewhere(gateway: Gateway) -> None:
+async def test_the_page_loads_nothing_from_other_hosts(gateway: Gateway) -> None:
     async with httpx.AsyncClient(base_url=gateway.base_url) as http:
         page = await http.get("/docs")
         references = _References()

@@ -1,7 +1,7 @@
-"""What the OpenAPI document says, tried by schemathesis on a gateway: no 5xx, and nothing that it does not describe.
+"""Schemathesis checks a gateway against its OpenAPI document: no 5xx, and no undocumented response.
 
-Schemathesis runs as the program that people run, against a server; it derives valid and invalid requests, and follows
-the ids in answers to other routes.
+It runs as a separate program against a server; it derives valid and invalid requests, and follows the ids in responses
+to other routes.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.openapi.document import openapi_document
 from tests.gateway import tiny_model
+from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.openapi_check import closed
-from tests.gateway.prepared import stub_engine
-from tests.gateway.running import ADMIN_KEY, Gateway
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.stub_engine import StubEngine
 
 TENANTS, OPERATORS = "^/v1/", "^/(admin/|healthz|readyz|metrics)"
 
-# Most names would be nobody's, and most requests end there.
+# Most names would not exist, and most requests end there.
 LIKELY: dict[str, Any] = {
     "name": {"enum": ["haiku", "limerick"]},
     "version": {"enum": [1, 2, 3]},
@@ -37,7 +37,7 @@ LIKELY: dict[str, Any] = {
 }
 
 # Null in a path is the word "null", which an alias may be called, and false among texts of a query is the word "false".
-# An import that is deleted is a cancelled one from then on.
+# A deleted import is a cancelled one from then on.
 CONFIG = """
 [[operations]]
 include-path-regex = "/aliases/"
@@ -52,8 +52,8 @@ include-path-regex = "^/v1/imports/"
 checks.use_after_free.enabled = false
 """
 
-# What a schema cannot say makes good requests bad ones: a prompt that fits the context, fields that go together. And
-# the second use of an `Idempotency-Key` is answered with the first one's 201, also when what it created is gone by now.
+# What a schema cannot express makes good requests bad: a prompt that fits the context, fields that go together. The
+# second use of an `Idempotency-Key` gets the first one's 201, even if what it created has been deleted since.
 EXCLUDED = "positive_data_acceptance,ensure_resource_availability"
 
 
@@ -64,7 +64,7 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
 
 
 def narrowed(document: dict[str, Any]) -> dict[str, Any]:
-    """With names that exist, or nearly."""
+    """Return the schema with names that exist, or nearly."""
     document = copy.deepcopy(document)
     for path in document["paths"].values():
         for operation in path.values():
@@ -78,7 +78,7 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class Schemathesis:
-    """Runs it on a gateway whose tenant has an adapter."""
+    """Runs schemathesis on a gateway whose tenant has an adapter."""
 
     def __init__(self, gateway: Gateway, document: Path) -> None:
         self._gateway = gateway
@@ -89,7 +89,7 @@ class Schemathesis:
             str(Path(sys.executable).with_name("schemathesis")), "run", str(self._document),
             "--url", self._gateway.base_url, "--header", f"Authorization: Bearer {key}", "--include-path-regex", paths,
             "--exclude-checks", EXCLUDED, "--continue-on-failure", "--no-color", "--warnings", "off",
-            "--request-timeout", "120",  # of seconds: a busy machine is no defect
+            "--request-timeout", "120",  # of seconds: a busy machine is not a defect
             *options,
         ]  # fmt: skip
         program = await asyncio.create_subprocess_exec(
@@ -123,7 +123,9 @@ async def test_a_little_of_everything(schemathesis: Schemathesis, gateway: Gatew
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 async def test_much_of_everything(schemathesis: Schemathesis, gateway: Gateway) -> None:
-    """Every boundary of every field, then much at random, as the tenant, as its administrator and as the operator."""
+    """Every boundary of every field, then many random requests, as the tenant, as its administrator and as the
+    operator.
+    """
     async with gateway.admin() as admin:
         made = await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", json={"scopes": ["all", "admin"]})
     for key, paths in ((gateway.key, TENANTS), (made.json()["secret"], OPERATORS), (ADMIN_KEY, OPERATORS)):

@@ -1,4 +1,4 @@
-"""Our rendering compared to that of transformers, and the sandbox's limits."""
+"""Our rendering compared with that of transformers, and the sandbox's limits."""
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -38,7 +38,7 @@ def test_the_date_is_available() -> None:
     assert len(ChatTemplate("{{ strftime_now('%Y') }}", {}).render(MESSAGES)) == 4
 
 
-def test_reasons_of_the_template_are_told() -> None:
+def test_errors_raised_by_the_template_are_reported() -> None:
     template = ChatTemplate("{{ raise_exception('roles must alternate') }}", {})
     with pytest.raises(TemplateError, match="roles must alternate"):
         template.render(MESSAGES)
@@ -61,7 +61,7 @@ def test_reasons_of_the_template_are_told() -> None:
         "{{ none + 1 }}",
     ],
 )
-def test_what_a_template_may_not_do(source: str) -> None:
+def test_forbidden_template_operations(source: str) -> None:
     with pytest.raises(TemplateError) as refused:
         ChatTemplate(source, {}).render(MESSAGES)
     assert "Be brief" not in str(refused.value)
@@ -87,6 +87,6 @@ def test_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ChatTemplate("{% for m in messages %}{{ 'x' * 50 }}{% endfor %}", {}).render(MESSAGES)
 
 
-def test_broken_template_says_so() -> None:
+def test_a_broken_template_is_reported() -> None:
     with pytest.raises(TemplateError, match="does not compile"):
         ChatTemplate("{% for %}", {})

@@ -15,7 +15,7 @@ WORDS = ["\u2581", "\u2581The", "\u2581fox", "The", "x", ".", "\u2581\u2581", "Ã
 
 
 def _byte_fallback() -> Tokenizer:
-    """As Llama 2, Mistral and Gemma have it."""
+    """Return a decoder as Llama 2, Mistral and Gemma have it."""
     vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2}
     for piece in [f"<0x{byte:02X}>" for byte in range(256)] + WORDS:
         vocabulary[piece] = len(vocabulary)
@@ -44,7 +44,7 @@ def _word_piece() -> Tokenizer:
 
 
 def _suffixed() -> Tokenizer:
-    """Words end in a mark that becomes a space only once another token follows."""
+    """Return a decoder in which words end in a mark that becomes a space only once another token follows."""
     vocabulary = {piece: index for index, piece in enumerate(["<unk>", "a</w>", "b", "c</w>", "d"])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", end_of_word_suffix="</w>"))
     tokenizer.decoder = decoders.BPEDecoder("</w>")
@@ -52,7 +52,7 @@ def _suffixed() -> Tokenizer:
 
 
 def _joined_by_spaces() -> Tokenizer:
-    """Without a decoder tokens are joined by spaces."""
+    """Return a tokenizer without a decoder, whose tokens are joined by spaces."""
     return Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 2, "<unk>": 3}, unk_token="<unk>"))
 
 
@@ -120,14 +120,14 @@ def test_any_text_of_a_vocabulary_with_byte_fallback(before: str, text: str) -> 
         assert not any("\ufffd" in piece for piece in pieces)
 
 
-def test_a_space_depends_on_what_came_before() -> None:
+def test_a_space_depends_on_the_preceding_token() -> None:
     tokenizer = TOKENIZERS["_byte_fallback"]
     fox = tokenizer.encode_chat("fox")
     assert "".join(_streamed(tokenizer, [], fox)) == "fox"
     assert "".join(_streamed(tokenizer, tokenizer.encode_chat("The"), fox)) == " fox"
 
 
-def test_an_unfinished_character_comes_out_at_the_end() -> None:
+def test_an_unfinished_character_is_emitted_at_the_end() -> None:
     for name in ("_byte_level", "_byte_fallback"):
         tokenizer = TOKENIZERS[name]
         unfinished = tokenizer.encode_chat("\U0001f9ff")[-4:-1]
@@ -136,7 +136,7 @@ def test_an_unfinished_character_comes_out_at_the_end() -> None:
         assert pieces[-1] == tokenizer.decode(unfinished)
 
 
-def test_endless_rubbish_is_not_held_back_for_ever() -> None:
+def test_endless_invalid_bytes_are_not_held_back_forever() -> None:
     tokenizer = TOKENIZERS["_byte_fallback"]
     stream = detokenizer(tokenizer, [])
     lone_byte = tokenizer.encode_chat("\U0001f9ff")[-1]
@@ -147,7 +147,7 @@ def test_endless_rubbish_is_not_held_back_for_ever() -> None:
 @given(data=st.data())
 @settings(max_examples=30)
 def test_special_tokens_that_are_to_be_shown(make: Callable[[], Tokenizer], data: st.DataObject) -> None:
-    """What follows one of them begins like a text of its own."""
+    """Text after a special token begins like a new text."""
     plain = make()
     plain.add_special_tokens(["[SHOWN]", "[HIDDEN]"])
     tokenizer = TextTokenizer(plain.to_str().encode(), bos_token=None, add_bos=False)

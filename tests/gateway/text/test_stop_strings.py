@@ -10,7 +10,7 @@ from loragate.gateway.text.stop_strings import StopMatcher
 
 
 def _reference(text: str, stops: Sequence[str], include: bool) -> tuple[str, bool]:
-    """The first position where a stop string ends; the longest one there."""
+    """Return the first position where a stop string ends, with the longest one there."""
     for end in range(1, len(text) + 1):
         found = [stop for stop in stops if text[:end].endswith(stop)]
         if found:
@@ -23,7 +23,7 @@ def _reference(text: str, stops: Sequence[str], include: bool) -> tuple[str, boo
     stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=4),
     include=st.booleans(),
 )
-def test_cutting_makes_no_difference(pieces: list[str], stops: list[str], include: bool) -> None:
+def test_any_split_gives_the_same_result(pieces: list[str], stops: list[str], include: bool) -> None:
     matcher = StopMatcher(stops, include_stop=include)
     sent, stopped = "", False
     for piece in pieces:
@@ -36,7 +36,7 @@ def test_cutting_makes_no_difference(pieces: list[str], stops: list[str], includ
     assert (sent, stopped) == _reference("".join(pieces), stops, include)
 
 
-def test_only_a_possible_beginning_waits() -> None:
+def test_only_a_possible_beginning_is_held_back() -> None:
     matcher = StopMatcher(["</end>"])
     assert matcher.push("text <") == ("text ", False)
     assert matcher.push("/e") == ("", False)
@@ -46,6 +46,6 @@ def test_only_a_possible_beginning_waits() -> None:
 
 
 @pytest.mark.parametrize("stops", [[], ["zzz"]])
-def test_without_a_match_all_text_comes_out(stops: list[str]) -> None:
+def test_without_a_match_all_text_is_emitted(stops: list[str]) -> None:
     matcher = StopMatcher(stops)
     assert matcher.push("abc").text + matcher.push("zz").text + matcher.finish() == "abczz"

@@ -10,8 +10,8 @@ from openai.types.chat import ChatCompletionChunk
 from tokenizers import Tokenizer
 
 from tests.gateway import tiny_model
-from tests.gateway.prepared import stub_engine
-from tests.gateway.running import Gateway
+from tests.gateway.gateway_setup import stub_engine
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 from tests.gateway.tool_transcripts import NASTY, TOOLS
@@ -68,7 +68,7 @@ def prompt(gateway: Gateway) -> str:
 
 
 async def test_a_whole_conversation(gateway: Gateway) -> None:
-    gateway.engine.say(f"Let me see.\n{CALL}\n{OTHER_CALL}")
+    gateway.engine.respond_with(f"Let me see.\n{CALL}\n{OTHER_CALL}")
     answer = await ask(gateway)
     (choice,) = answer.choices
     assert choice.finish_reason == "tool_calls"
@@ -81,7 +81,7 @@ async def test_a_whole_conversation(gateway: Gateway) -> None:
     said = gateway.engine.tokenizer.encode(f"Let me see.\n{CALL}\n{OTHER_CALL}", add_special_tokens=False).ids
     assert answer.usage.completion_tokens == len(said) + 1
 
-    gateway.engine.say("It rains.")
+    gateway.engine.respond_with("It rains.")
     results = [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in (second, first)]
     answer = await ask(gateway, [QUESTION, choice.message.model_dump(exclude_none=True), *results])
     assert answer.choices[0].message.content == "It rains."
@@ -95,8 +95,8 @@ async def test_a_whole_conversation(gateway: Gateway) -> None:
     ) in prompt(gateway)
 
 
-async def test_content_is_null_beside_calls_alone(gateway: Gateway) -> None:
-    gateway.engine.say(CALL)
+async def test_content_is_null_with_calls_only(gateway: Gateway) -> None:
+    gateway.engine.respond_with(CALL)
     async with gateway.http() as http:
         body = {"model": MODEL_ID, "messages": [QUESTION], "tools": DEFINED}
         message = (await http.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]
@@ -107,7 +107,7 @@ async def test_content_is_null_beside_calls_alone(gateway: Gateway) -> None:
 
 
 async def test_deltas_are_openais(gateway: Gateway) -> None:
-    gateway.engine.say(f"{CALL}\n{OTHER_CALL}")
+    gateway.engine.respond_with(f"{CALL}\n{OTHER_CALL}")
     chunks = await chunks_of(gateway, stream_options={"include_usage": True})
     deltas = [chunk.choices[0].delta.model_dump(exclude_unset=True) for chunk in chunks[:-1]]
     assert deltas[0] == {"role": "assistant", "content": None}
@@ -129,8 +129,8 @@ async def test_deltas_are_openais(gateway: Gateway) -> None:
     assert chunks[-1].usage.completion_tokens > 0
 
 
-async def test_the_clients_own_stream_helper_puts_it_together(gateway: Gateway) -> None:
-    gateway.engine.say(f"Well.\n{CALL}")
+async def test_the_clients_own_stream_helper_assembles_it(gateway: Gateway) -> None:
+    gateway.engine.respond_with(f"Well.\n{CALL}")
     async with (
         gateway.openai() as client,
         client.chat.completions.stream(model=MODEL_ID, messages=[QUESTION], tools=DEFINED) as stream,
@@ -142,8 +142,8 @@ async def test_the_clients_own_stream_helper_puts_it_together(gateway: Gateway) 
     assert choice.finish_reason == "tool_calls"
 
 
-async def test_each_choice_has_calls_of_its_own(gateway: Gateway) -> None:
-    gateway.engine.say(CALL)
+async def test_each_choice_has_its_own_calls(gateway: Gateway) -> None:
+    gateway.engine.respond_with(CALL)
     whole = await ask(gateway, n=3)
     ids = {choice.message.tool_calls[0].id for choice in whole.choices}
     assert len(ids) == 3
@@ -157,7 +157,7 @@ async def test_each_choice_has_calls_of_its_own(gateway: Gateway) -> None:
 
 async def test_malformed_calls_are_content(gateway: Gateway) -> None:
     text = 'So: <tool_call>{"name": "nothing", "arguments": {}}</tool_call>\n'
-    gateway.engine.say(text)
+    gateway.engine.respond_with(text)
     answer = await ask(gateway)
     assert answer.choices[0].message.content == text
     assert answer.choices[0].message.tool_calls is None
@@ -169,7 +169,7 @@ async def test_malformed_calls_are_content(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("fields", [{"tools": None}, {"tool_choice": "none"}])
 async def test_without_tools_text_stays_text(gateway: Gateway, fields: dict[str, Any]) -> None:
-    gateway.engine.say(CALL)
+    gateway.engine.respond_with(CALL)
     answer = await ask(
         gateway, **({} if fields == {"tools": None} else fields), **({"tools": []} if "tools" in fields else {})
     )
@@ -177,16 +177,16 @@ async def test_without_tools_text_stays_text(gateway: Gateway, fields: dict[str,
     assert "tools\n[" not in prompt(gateway)
 
 
-async def test_a_call_cut_by_the_limit(gateway: Gateway) -> None:
-    gateway.engine.say(CALL)
+async def test_a_call_truncated_by_the_limit(gateway: Gateway) -> None:
+    gateway.engine.respond_with(CALL)
     answer = await ask(gateway, max_tokens=80)
     (choice,) = answer.choices
     assert choice.finish_reason == "length"
     assert NASTY.startswith(choice.message.tool_calls[0].function.arguments)
 
 
-async def test_one_call_where_only_one_is_wanted(gateway: Gateway) -> None:
-    gateway.engine.say(f"{CALL}\n{OTHER_CALL}")
+async def test_one_call_where_parallel_calls_are_disabled(gateway: Gateway) -> None:
+    gateway.engine.respond_with(f"{CALL}\n{OTHER_CALL}")
     answer = await ask(gateway, parallel_tool_calls=False)
     assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["weather"]
 
@@ -194,9 +194,9 @@ async def test_one_call_where_only_one_is_wanted(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("choice", "reason"), [("auto", "tool_calls"), ("required", "tool_calls"), (NAMED, "stop")], ids=str
 )
-async def test_how_it_finishes(gateway: Gateway, choice: Any, reason: str) -> None:
+async def test_finish_reasons(gateway: Gateway, choice: Any, reason: str) -> None:
     """OpenAI's finish reason depends on whether the caller or the model chose the function."""
-    gateway.engine.say(CALL)
+    gateway.engine.respond_with(CALL)
     answer = await ask(gateway, tool_choice=choice)
     assert answer.choices[0].finish_reason == reason
     assert len(answer.choices[0].message.tool_calls) == 1
@@ -206,7 +206,7 @@ async def test_how_it_finishes(gateway: Gateway, choice: Any, reason: str) -> No
 
 async def test_allowed_tools(gateway: Gateway) -> None:
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
-    gateway.engine.say(f"{OTHER_CALL}{CALL}")
+    gateway.engine.respond_with(f"{OTHER_CALL}{CALL}")
     answer = await ask(gateway, tool_choice=allowed)
     assert answer.choices[0].message.content == OTHER_CALL
     assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["weather"]
@@ -218,7 +218,7 @@ async def test_allowed_tools(gateway: Gateway) -> None:
 
 
 async def test_logprobs_cover_every_token(gateway: Gateway) -> None:
-    gateway.engine.say(CALL)
+    gateway.engine.respond_with(CALL)
     chunks = await chunks_of(gateway, logprobs=True)
     sent = [
         token for chunk in chunks for choice in chunk.choices if choice.logprobs for token in choice.logprobs.content
@@ -229,7 +229,7 @@ async def test_logprobs_cover_every_token(gateway: Gateway) -> None:
 
 
 class TestSpecialTokens:
-    """Where a format is made of tokens that no text shows."""
+    """The template's tool format consists of tokens that have no text."""
 
     @pytest.fixture(scope="class")
     def tokenizer(self) -> Tokenizer:
@@ -239,20 +239,20 @@ class TestSpecialTokens:
     def template(self) -> str:
         return TEMPLATE.replace("<tool_call>", "[TOOL_CALLS]").replace("</tool_call>", "[ARGS]")
 
-    async def test_they_are_seen_but_not_shown(self, gateway: Gateway) -> None:
-        gateway.engine.say(f"Hm.[OTHER][TOOL_CALLS]weather[ARGS]{NASTY}")
+    async def test_they_are_parsed_but_not_shown(self, gateway: Gateway) -> None:
+        gateway.engine.respond_with(f"Hm.[OTHER][TOOL_CALLS]weather[ARGS]{NASTY}")
         answer = await ask(gateway)
         assert answer.choices[0].message.content == "Hm."
         (call,) = answer.choices[0].message.tool_calls
         assert call.function.arguments == NASTY
 
     async def test_without_tools_they_are_dropped(self, gateway: Gateway) -> None:
-        gateway.engine.say("Hm.[OTHER][TOOL_CALLS]weather")
+        gateway.engine.respond_with("Hm.[OTHER][TOOL_CALLS]weather")
         answer = await ask(gateway, tool_choice="none")
         assert answer.choices[0].message.content == "Hm.weather"
 
     async def test_a_grammar_names_them_by_id(self, gateway: Gateway) -> None:
-        gateway.engine.say("[TOOL_CALLS]weather[ARGS]{}")
+        gateway.engine.respond_with("[TOOL_CALLS]weather[ARGS]{}")
         await ask(gateway, tool_choice=NAMED)
         ids = [gateway.engine.tokenizer.token_to_id(token) for token in ("[TOOL_CALLS]", "[ARGS]")]
         assert f'<[{ids[0]}]> "weather" <[{ids[1]}]>' in gateway.engine.submits[-1].grammar.lark

@@ -20,7 +20,7 @@ ALL = [*WELL_FORMED, *BROKEN_LATE, *(Transcript(format, text, text, []) for form
 
 
 def read(format: str, pieces: Iterable[str], *, parallel: bool = True) -> tuple[str, list[tuple[str, str]]]:
-    """Content and calls, as a client puts them together."""
+    """Return content and calls, as a client assembles them."""
     reader = MessageReader(FORMATS[format], TOOLS, parallel=parallel)
     content, names, arguments = "", [], []
     found = [piece for text in pieces for piece in reader.push(text)] + reader.finish()
@@ -108,7 +108,7 @@ FRAGMENTS = sorted(
 
 
 @given(st.sampled_from(sorted(FORMATS)), st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=20))
-def test_whatever_is_written(format: str, fragments: list[str]) -> None:
+def test_any_text_is_parsed(format: str, fragments: list[str]) -> None:
     whole = read(format, ["".join(fragments)])
     assert read(format, fragments) == whole
     assert read(format, "".join(fragments)) == whole
@@ -117,7 +117,7 @@ def test_whatever_is_written(format: str, fragments: list[str]) -> None:
 
 
 @given(st.sampled_from(ALL), st.data())
-def test_whatever_is_cut_off_is_read_alike(transcript: Transcript, data: st.DataObject) -> None:
+def test_any_truncated_text_is_parsed_the_same_way(transcript: Transcript, data: st.DataObject) -> None:
     text = transcript.text[: data.draw(st.integers(0, min(len(transcript.text), 1000)))]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -134,21 +134,21 @@ JSON_VALUES = st.recursive(
 @given(
     st.dictionaries(st.from_regex(r"[a-z_]\w{0,5}", fullmatch=True, alphabet=st.characters(codec="ascii")), JSON_VALUES)
 )
-def test_python_reads_back_what_python_writes(arguments: dict[str, Any]) -> None:
+def test_python_literals_round_trip(arguments: dict[str, Any]) -> None:
     written = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     assert keyword_arguments(f"({written})") == arguments
     _, [(_, text)] = read("pythonic", f"[weather({written})]")
     assert json.loads(text) == arguments
 
 
-def test_arguments_stream_as_they_come() -> None:
+def test_arguments_stream_as_they_arrive() -> None:
     reader = MessageReader(FORMATS["hermes"], TOOLS, parallel=True)
     reader.push('<tool_call>{"name": "weather", "arguments": ')
     assert [type(piece) for piece in reader.push('{"ci')] == [ToolCall, MoreArguments]
     assert reader.push('ty": "O') == [MoreArguments(0, 'ty": "O')]
 
 
-def test_text_is_not_held_back_longer_than_it_must() -> None:
+def test_text_is_not_held_back_longer_than_necessary() -> None:
     reader = MessageReader(FORMATS["hermes"], TOOLS, parallel=True)
     assert reader.push("a <to") == [Content("a")]
     assert reader.push("p> b") == [Content(" <top> b")]

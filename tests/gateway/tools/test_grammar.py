@@ -47,7 +47,7 @@ def tokenizer() -> Tokenizer:
 
 
 def drawn(tokenizer: Tokenizer, grammar: str, seed: int) -> str:
-    """What a model without any idea writes under the grammar."""
+    """Return what a model that samples uniformly writes under the grammar."""
     eos = tokenizer.token_to_id("</s>")
     tokens = llguidance.LLTokenizer(tokenizer.to_str(), eos_token=eos)
     matcher = llguidance.LLMatcher(tokens, llguidance.grammar_from("lark", grammar))
@@ -64,7 +64,7 @@ def drawn(tokenizer: Tokenizer, grammar: str, seed: int) -> str:
 
 
 def check(name: str, arguments: dict[str, Any]) -> None:
-    """Against the schemas above, by hand."""
+    """Check the arguments against the schemas above, by hand."""
     if name == "time-of_day":
         assert arguments.keys() <= {"zone", "unit"}
         assert arguments.get("zone", "utc") in ("utc", 'lo"cal')
@@ -80,7 +80,7 @@ def check(name: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("format", FORMATS)
-def test_whatever_is_drawn_is_a_call(tokenizer: Tokenizer, format: str, most: int) -> None:
+def test_anything_sampled_is_a_call(tokenizer: Tokenizer, format: str, most: int) -> None:
     ids = {marker: tokenizer.token_to_id(marker) for marker in FORMATS[format].markers if marker in MARKERS}
     lark = Lark(ids)
     grammar = lark.source(FORMATS[format].write(lark, SCHEMAS, max_calls=most))

@@ -68,20 +68,20 @@ def test_templates_that_join_arguments_get_their_text(join: str) -> None:
     assert rendered(CALLS + "{{ " + join + " }}" + ENDS) == f"<{ARGUMENTS}>"
 
 
-def test_arguments_that_are_no_object_stay_text() -> None:
+def test_arguments_that_are_not_an_object_stay_text() -> None:
     bad = MESSAGES[1].model_dump()
     bad["tool_calls"][0]["function"]["arguments"] = "{oops"
     template = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments }}", {})
     assert template.render(template_messages([ChatMessage.model_validate(bad)], template.traits)) == "{oops"
 
 
-def test_templates_that_ask_for_null_get_null() -> None:
+def test_templates_that_test_for_null_get_null() -> None:
     assert rendered("{% for m in messages %}{{ m['content'] is none }} {% endfor %}") == "False True False "
     assert rendered("{% for m in messages %}{{ m.content is not none }} {% endfor %}") == "True False True "
     assert rendered("{% for m in messages %}[{{ m.content }}]{% endfor %}") == "[hi][][done]"
 
 
-def test_ids_of_the_length_that_mistrals_templates_demand() -> None:
+def test_ids_of_the_length_that_mistrals_templates_require() -> None:
     source = CALLS + "{% if c.id|length != 9 %}{{ raise_exception('no') }}{% endif %}{{ c.id }}" + ENDS
     results = "{% for m in messages %}{{ m.tool_call_id }}{% endfor %}{{ messages[0].id | length != 9 }}"
     assert len(rendered(source)) == 9
@@ -130,6 +130,6 @@ def test_a_setting_overrules_detection(tokenizer: Tokenizer) -> None:
     assert read_base_model(manifest, "pythonic").tool_format is FORMATS["pythonic"]
 
 
-def test_a_format_that_does_not_exist_stops_the_start(config: GatewayConfig) -> None:
+def test_an_unknown_format_stops_the_start(config: GatewayConfig) -> None:
     with pytest.raises(ValueError, match="tool_parser must be one of hermes"):
         replace(config, tool_parser="morse")

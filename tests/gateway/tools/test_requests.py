@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.routes.inference.test_rejections import MESSAGES, refused
-from tests.gateway.running import Gateway
+from tests.gateway.routes.inference.test_rejections import MESSAGES, rejected
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 
@@ -69,7 +69,7 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
     ],
 )
 async def test_tools(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
-    error = await refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
+    error = await rejected(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
     assert error["param"] == param
 
 
@@ -96,16 +96,16 @@ async def test_tools(gateway: Gateway, fields: dict[str, Any], param: str) -> No
     ],
 )
 async def test_messages(gateway: Gateway, messages: list[Any], param: str) -> None:
-    error = await refused(gateway, {"model": MODEL_ID, "messages": [*MESSAGES, *messages]})
+    error = await rejected(gateway, {"model": MODEL_ID, "messages": [*MESSAGES, *messages]})
     assert error["param"] == param
 
 
-async def test_a_template_without_tools_says_so(gateway: Gateway) -> None:
-    error = await refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, "tools": [tool()]})
+async def test_a_template_without_tools_is_reported(gateway: Gateway) -> None:
+    error = await rejected(gateway, {"model": MODEL_ID, "messages": MESSAGES, "tools": [tool()]})
     assert error["code"] == "tools_not_supported"
     assert "does not support tools" in error["message"]
 
 
 async def test_completions_have_no_tools(gateway: Gateway) -> None:
-    error = await refused(gateway, {"model": MODEL_ID, "prompt": "a", "tools": [tool()]}, "/v1/completions")
+    error = await rejected(gateway, {"model": MODEL_ID, "prompt": "a", "tools": [tool()]}, "/v1/completions")
     assert error["param"] == "tools"

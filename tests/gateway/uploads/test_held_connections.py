@@ -1,4 +1,4 @@
-"""No connection of the database is held while bytes are received or sent."""
+"""No database connection is held while bytes are received or sent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 Upload = Callable[..., Awaitable[dict[str, Any]]]
 
 
 def connections(gateway: Gateway) -> int:
-    """That somebody holds now."""
+    """Return the connections that are currently held."""
     assert gateway.services is not None
     pool: Any = gateway.services.store._database._engine.sync_engine.pool
     held: int = pool.checkedout()
@@ -29,7 +29,7 @@ async def none_is_held(gateway: Gateway) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_while_an_answer_streams(gateway: Gateway, upload: Upload) -> None:
+async def test_during_a_streamed_response(gateway: Gateway, upload: Upload) -> None:
     await upload("poet")
     gateway.engine.pause_after = 2
     body = {"model": "poet", "messages": [{"role": "user", "content": "hello"}], "stream": True}
@@ -43,7 +43,7 @@ async def test_while_an_answer_streams(gateway: Gateway, upload: Upload) -> None
         await answer.aread()
 
 
-async def test_while_an_upload_comes(gateway: Gateway, tmp_path: Path) -> None:
+async def test_during_an_upload(gateway: Gateway, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     half_sent, go_on = asyncio.Event(), asyncio.Event()
 
@@ -70,7 +70,7 @@ async def test_while_an_upload_comes(gateway: Gateway, tmp_path: Path) -> None:
         assert (await sending).status_code == 201
 
 
-async def test_while_a_download_goes(gateway: Gateway, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_during_a_download(gateway: Gateway, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
     await upload("poet")
     assert gateway.services is not None
     begun, go_on = asyncio.Event(), asyncio.Event()

@@ -11,7 +11,7 @@ import pytest
 from s3_server import s3_server
 
 from loragate.gateway.config.gateway import GatewayConfig
-from tests.gateway.own_process import in_own_process
+from tests.gateway.gateway_process import gateway_in_a_process
 from tests.gateway.stub_engine import StubEngine
 
 MOST = 100 << 20
@@ -29,7 +29,7 @@ def blobs(request: pytest.FixtureRequest, config: GatewayConfig) -> Iterator[str
 
 @contextmanager
 def sparse(folder: Path, size: int) -> Iterator[Any]:
-    """A file of zeros that takes no room."""
+    """Create a file of zeros that takes no disk space."""
     path = folder / "sparse"
     with path.open("wb") as file:
         file.truncate(size)
@@ -38,7 +38,7 @@ def sparse(folder: Path, size: int) -> Iterator[Any]:
 
 
 async def _send(http: httpx.AsyncClient, folder: Path, size: int, *, parts: int) -> None:
-    """As an adapter's file in one request, which is rejected once it is read, and as a file that is stored."""
+    """Send it once as an adapter's file, which is rejected after reading, and once as a file that is stored."""
     with sparse(folder, size) as file:
         form: Any = {"adapter_config.json": b"{}", "adapter_model.safetensors": file}
         refused = await http.post("/v1/adapters", data={"name": "a"}, files=form)
@@ -59,10 +59,13 @@ async def _send(http: httpx.AsyncClient, folder: Path, size: int, *, parts: int)
 
 
 async def _growth(config: GatewayConfig, engine: StubEngine, tenants: Any, folder: Path, blobs: str, size: int) -> int:
-    async with in_own_process(replace(config, blob_url=blobs), engine, tenants) as own, own.gateway.http() as http:
+    async with (
+        gateway_in_a_process(replace(config, blob_url=blobs), engine, tenants) as own,
+        own.gateway.http() as http,
+    ):
         http.timeout = httpx.Timeout(600)
         await _send(http, folder, 1 << 20, parts=1)  # what is loaded once
-        own.forget_peak()
+        own.reset_peak()
         before = own.peak_bytes()
         await _send(http, folder, size, parts=size // PART)
         return own.peak_bytes() - before

@@ -14,11 +14,11 @@ from loragate.gateway.config.imports import ImportConfig
 from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.read import read_adapter
 from tests.gateway import tiny_model
+from tests.gateway.fake_hub import fake_hub
 from tests.gateway.grpc.test_adapters import parts
 from tests.gateway.grpc_client import connected, refusal
 from tests.gateway.imports.test_hub import begin, ended
-from tests.gateway.running import serving
-from tests.gateway.stand_in_hub import stand_in_hub
+from tests.gateway.running_gateway import serving
 from tests.gateway.stub_engine import StubEngine
 
 WORDS = "The one check says no."
@@ -28,7 +28,7 @@ def _no(*_: Any) -> NoReturn:
     raise AdapterRejected(WORDS, "adapter_config.json: r")
 
 
-async def test_every_way_in_asks_it(
+async def test_every_way_to_add_an_adapter_uses_it(
     config: GatewayConfig,
     engine: StubEngine,
     tenants: tuple[str, str, str],
@@ -37,7 +37,7 @@ async def test_every_way_in_asks_it(
 ) -> None:
     monkeypatch.setattr(staging, "read_adapter", _no)
     folder = tiny_model.write_adapter(tmp_path / "poet")
-    async with stand_in_hub() as hub:
+    async with fake_hub() as hub:
         hub.offer("acme/poet", folder)
         config = replace(config, imports=ImportConfig(hub=hub.url, hosts=()))
         async with serving(config, engine, tenants) as gateway, gateway.http() as http:
@@ -59,8 +59,8 @@ async def test_every_way_in_asks_it(
     assert told == {(WORDS, "adapter_config.json: r", "invalid_adapter")}
 
 
-def test_who_else_reads_adapters_asks_it_too() -> None:
-    """The command that checks without a server, and the engine before it loads one."""
+def test_other_readers_of_adapters_use_it_too() -> None:
+    """The command that checks without a server, and the engine before it loads an adapter."""
     assert checking.read_adapter is read_adapter
     assert adapter_weights.read_adapter is read_adapter
     assert staging.read_adapter is read_adapter

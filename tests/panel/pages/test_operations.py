@@ -5,7 +5,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 from running_server import until
 
-from tests.gateway.engine_numbers import full_stats
+from tests.gateway.engine_stats import full_stats
 from tests.panel.world import PATIENCE, World
 
 

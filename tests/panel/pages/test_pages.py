@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from running_server import until
 
 from loragate.v1 import engine_pb2 as pb
-from tests.gateway.engine_numbers import full_stats
+from tests.gateway.engine_stats import full_stats
 from tests.panel.conftest import Cookie
 from tests.panel.world import PATIENCE, World
 

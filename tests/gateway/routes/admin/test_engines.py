@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from loragate.v1 import engine_pb2 as pb
-from tests.gateway.engine_numbers import full_stats
-from tests.gateway.running import Gateway
+from tests.gateway.engine_stats import full_stats
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 ROUTES = (
@@ -20,7 +20,7 @@ ROUTES = (
 )
 
 
-async def test_only_the_operator_may_look(gateway: Gateway) -> None:
+async def test_only_the_operator_may_read(gateway: Gateway) -> None:
     async with httpx.AsyncClient(base_url=gateway.base_url) as nobody, gateway.http() as tenant:
         for route in ROUTES:
             assert (await nobody.get(route)).status_code == 401
@@ -68,7 +68,7 @@ async def test_an_engine(gateway: Gateway, upload: Callable[..., Awaitable[dict[
     ]
 
 
-async def test_an_engine_that_is_down_is_listed(gateway: Gateway) -> None:
+async def test_an_unreachable_engine_is_listed(gateway: Gateway) -> None:
     await gateway.engine.kill()
     async with gateway.admin() as admin, asyncio.timeout(20):
         while (engine := (await admin.get("/admin/v1/engines/engine-0")).json())["state"] != "unreachable":

@@ -1,13 +1,13 @@
 """Chat completions through the official client."""
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 QUESTION = [{"role": "user", "content": "A question about stars"}]
 
 
-async def test_whole_answer(gateway: Gateway) -> None:
-    gateway.engine.say("an answer about the sun 🙂")
+async def test_a_response_that_is_not_streamed(gateway: Gateway) -> None:
+    gateway.engine.respond_with("an answer about the sun 🙂")
     async with gateway.openai() as client:
         answer = await client.chat.completions.create(model=MODEL_ID, messages=QUESTION)
     assert answer.object == "chat.completion"
@@ -39,7 +39,7 @@ async def test_prompt_is_the_rendered_template(gateway: Gateway) -> None:
 
 
 async def test_stream_has_openais_shapes(gateway: Gateway) -> None:
-    gateway.engine.say("an answer about the sun 🙂")
+    gateway.engine.respond_with("an answer about the sun 🙂")
     async with gateway.openai() as client:
         stream = await client.chat.completions.create(
             model=MODEL_ID, messages=QUESTION, stream=True, stream_options={"include_usage": True}
@@ -68,9 +68,9 @@ async def test_bytes_of_a_stream(gateway: Gateway) -> None:
     assert '"usage"' not in response.text
 
 
-async def test_no_character_is_cut_in_a_stream(gateway: Gateway) -> None:
+async def test_no_character_is_split_in_a_stream(gateway: Gateway) -> None:
     text = "日本語のテキスト 🙂🙃 Ünïcödé"
-    gateway.engine.say(text)
+    gateway.engine.respond_with(text)
     async with gateway.openai() as client:
         stream = await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, stream=True)
         pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
@@ -79,7 +79,7 @@ async def test_no_character_is_cut_in_a_stream(gateway: Gateway) -> None:
 
 
 async def test_several_choices_interleave(gateway: Gateway) -> None:
-    gateway.engine.say("one two three")
+    gateway.engine.respond_with("one two three")
     async with gateway.openai() as client:
         stream = await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, stream=True, n=3)
         texts = {0: "", 1: "", 2: ""}
@@ -95,7 +95,7 @@ async def test_several_choices_interleave(gateway: Gateway) -> None:
 
 
 async def test_logprobs(gateway: Gateway) -> None:
-    gateway.engine.say("an 🙂")
+    gateway.engine.respond_with("an 🙂")
     async with gateway.openai() as client:
         answer = await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, logprobs=True, top_logprobs=2)
     content = answer.choices[0].logprobs.content
@@ -105,14 +105,14 @@ async def test_logprobs(gateway: Gateway) -> None:
 
 
 async def test_limit_of_tokens(gateway: Gateway) -> None:
-    gateway.engine.say("one two three four")
+    gateway.engine.respond_with("one two three four")
     async with gateway.openai() as client:
         answer = await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, max_completion_tokens=2)
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.completion_tokens == 2
 
 
-async def test_without_a_limit_the_context_is_one(gateway: Gateway) -> None:
+async def test_without_a_limit_the_context_is_the_limit(gateway: Gateway) -> None:
     async with gateway.openai() as client:
         await client.chat.completions.create(model=MODEL_ID, messages=QUESTION)
     submit = gateway.engine.submits[0]
@@ -143,9 +143,9 @@ async def test_sampling_reaches_the_engine(gateway: Gateway) -> None:
     assert not sampling.HasField("top_logprobs")
 
 
-async def test_stop_string_cuts_aborts_and_is_not_billed(gateway: Gateway) -> None:
+async def test_a_stop_string_truncates_aborts_and_is_not_billed(gateway: Gateway) -> None:
     engine = gateway.engine
-    engine.say("The quick brown fox STOP over the lazy dog")
+    engine.respond_with("The quick brown fox STOP over the lazy dog")
     async with gateway.openai() as client:
         stream = await client.chat.completions.create(
             model=MODEL_ID,
@@ -166,7 +166,7 @@ async def test_stop_string_cuts_aborts_and_is_not_billed(gateway: Gateway) -> No
     await engine.aborted.get()
 
 
-async def test_header_is_absent_for_the_base_model(gateway: Gateway) -> None:
+async def test_the_header_is_absent_for_the_base_model(gateway: Gateway) -> None:
     async with gateway.openai() as client:
         raw = await client.chat.completions.with_raw_response.create(model=MODEL_ID, messages=QUESTION)
     assert "x-loragate-adapter" not in raw.headers

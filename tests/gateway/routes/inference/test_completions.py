@@ -3,12 +3,12 @@
 import pytest
 from openai import BadRequestError
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 
 async def test_one_text(gateway: Gateway) -> None:
-    gateway.engine.say(" lazy dog.")
+    gateway.engine.respond_with(" lazy dog.")
     async with gateway.openai() as client:
         answer = await client.completions.create(model=MODEL_ID, prompt="over the")
     assert answer.object == "text_completion"
@@ -68,14 +68,14 @@ async def test_stream_of_a_batch(gateway: Gateway) -> None:
 
 async def test_echo_of_token_ids_is_text(gateway: Gateway) -> None:
     ids = gateway.engine.tokenizer.encode("lazy").ids
-    gateway.engine.say(" dog")
+    gateway.engine.respond_with(" dog")
     async with gateway.openai() as client:
         answer = await client.completions.create(model=MODEL_ID, prompt=ids, echo=True)
     assert answer.choices[0].text == "lazy dog"
 
 
 async def test_logprobs(gateway: Gateway) -> None:
-    gateway.engine.say("ab 🙂")
+    gateway.engine.respond_with("ab 🙂")
     async with gateway.openai() as client:
         answer = await client.completions.create(model=MODEL_ID, prompt="x", logprobs=2, max_tokens=30)
     logprobs = answer.choices[0].logprobs
@@ -120,7 +120,7 @@ async def test_bad_requests_name_the_field(gateway: Gateway, body: dict[str, obj
     assert gateway.engine.submits == []
 
 
-async def test_prompt_longer_than_the_context(gateway: Gateway) -> None:
+async def test_a_prompt_longer_than_the_context(gateway: Gateway) -> None:
     async with gateway.openai() as client:
         with pytest.raises(BadRequestError) as refused:
             await client.completions.create(model=MODEL_ID, prompt=[5] * 250, max_tokens=10)
@@ -132,7 +132,7 @@ async def test_prompt_longer_than_the_context(gateway: Gateway) -> None:
     )
 
 
-def test_what_a_request_leaves_open_is_as_the_model_recommends() -> None:
+def test_omitted_parameters_use_the_models_recommendation() -> None:
     from loragate.gateway.schemas.inference.completions import CompletionRequest
     from loragate.v1 import engine_pb2 as pb
 

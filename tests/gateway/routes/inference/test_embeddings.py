@@ -9,8 +9,8 @@ import pytest
 from openai import APIStatusError, BadRequestError, NotFoundError
 
 from loragate.v1 import engine_pb2 as pb
-from tests.gateway.routes.inference.test_rejections import refused
-from tests.gateway.running import Gateway
+from tests.gateway.routes.inference.test_rejections import rejected
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 URL = "/v1/embeddings"
@@ -25,7 +25,7 @@ async def created(gateway: Gateway, **fields: Any) -> dict[str, Any]:
 
 
 async def test_one_text(gateway: Gateway) -> None:
-    """The client asks for base64 on its own, and unpacks it."""
+    """The client requests base64 by itself and decodes it."""
     async with gateway.openai() as client:
         answer = await client.embeddings.create(model=MODEL_ID, input="over the", user="someone")
     assert answer.object == "list"
@@ -42,8 +42,8 @@ async def test_one_text(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
-async def test_many_texts_come_in_their_order(gateway: Gateway, encoding: Any) -> None:
-    """More than are embedded at once, and the first ones take longest."""
+async def test_many_texts_are_returned_in_order(gateway: Gateway, encoding: Any) -> None:
+    """There are more than are embedded at once, and the first ones take longest."""
     gateway.engine.vector = lambda submit: [float(submit.prompt_token_ids[0]), 1.0]
     gateway.engine.pause_after = 0
     inputs = [[i % 300, 7] for i in range(500)]
@@ -90,12 +90,12 @@ async def test_token_ids(gateway: Gateway, input_: Any, prompts: list[list[int]]
         ({"encoding_format": "base64", "normalize": False}, base64.b64encode(struct.pack("<2f", 3, -4)).decode()),
     ],
 )
-async def test_how_a_vector_is_written(gateway: Gateway, fields: dict[str, Any], vector: Any) -> None:
+async def test_encodings_of_a_vector(gateway: Gateway, fields: dict[str, Any], vector: Any) -> None:
     (item,) = (await created(gateway, **fields))["data"]
     assert item == {"object": "embedding", "index": 0, "embedding": vector}
 
 
-async def test_a_zero_vector_stays_one(gateway: Gateway) -> None:
+async def test_a_zero_vector_stays_zero(gateway: Gateway) -> None:
     gateway.engine.vector = lambda submit: [0.0, 0.0]
     assert (await created(gateway))["data"][0]["embedding"] == [0.0, 0.0]
 
@@ -149,7 +149,7 @@ async def test_another_tenant_s_adapter_is_not_found(gateway: Gateway, upload: A
     ids=lambda value: str(value)[:40],
 )
 async def test_bad_requests_name_the_field(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
-    error = await refused(gateway, {"model": MODEL_ID, "input": "secret words", **fields}, URL)
+    error = await rejected(gateway, {"model": MODEL_ID, "input": "secret words", **fields}, URL)
     assert error["param"] == param
 
 

@@ -1,4 +1,4 @@
-"""What the official client makes of our refusals, and its helpers of our streams."""
+"""How the official client handles our errors, and its helpers our streams."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
-from tests.gateway.prepared import stub_engine
+from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.routes.inference.test_openai_types import CALL
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -21,7 +21,7 @@ CHAT: dict[str, Any] = {"model": MODEL_ID, "messages": [{"role": "user", "conten
 
 
 class weather(BaseModel):
-    """Tells the weather."""
+    """Return the weather."""
 
     city: str
 
@@ -32,7 +32,7 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
         yield stub
 
 
-async def test_refusals_are_its_exceptions(gateway: Gateway) -> None:
+async def test_errors_become_its_exceptions(gateway: Gateway) -> None:
     async with gateway.admin() as admin:
         url = f"/admin/v1/tenants/{gateway.tenant_id}/keys"
         reader = (await admin.post(url, json={"scopes": ["adapters:read"]})).json()["secret"]
@@ -56,10 +56,10 @@ async def test_refusals_are_its_exceptions(gateway: Gateway) -> None:
         assert caught.value.request_id == caught.value.response.headers["x-request-id"]
 
 
-async def test_it_comes_back_when_the_engine_has_room(gateway: Gateway) -> None:
+async def test_it_retries_until_the_engine_has_room(gateway: Gateway) -> None:
     gateway.engine.failure = pb.EngineError(code=pb.ERROR_CODE_OVERLOADED, message="it is so", retry_after_ms=20)
     gateway.engine.fails = lambda submit: len(gateway.engine.submits) < 3
-    gateway.engine.say("It is fine.")
+    gateway.engine.respond_with("It is fine.")
     async with gateway.openai(max_retries=2) as client:
         answer = await client.chat.completions.create(**CHAT)
     assert answer.choices[0].message.content == "It is fine."
@@ -78,13 +78,13 @@ async def test_an_error_in_the_middle_of_a_stream_is_raised(gateway: Gateway) ->
     assert caught.value.code == "engine_unavailable"
 
 
-async def test_its_helpers_read_schemas_and_tools(gateway: Gateway) -> None:
+async def test_its_helpers_parse_schemas_and_tools(gateway: Gateway) -> None:
     async with gateway.openai() as client:
-        gateway.engine.say('{"city": "Oslo"}')
+        gateway.engine.respond_with('{"city": "Oslo"}')
         parsed = await client.chat.completions.parse(**CHAT, response_format=weather)
         assert parsed.choices[0].message.parsed == weather(city="Oslo")
         assert "city" in gateway.engine.submits[-1].grammar.json_schema
-        gateway.engine.say(CALL)
+        gateway.engine.respond_with(CALL)
         tools = [openai.pydantic_function_tool(weather)]
         async with client.chat.completions.stream(**CHAT, tools=tools) as stream:
             events = [event.type async for event in stream]

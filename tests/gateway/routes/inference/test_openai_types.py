@@ -1,4 +1,4 @@
-"""Answers, whole and event by event, in the official client's own types, without a field too few or too many."""
+"""Responses and stream events in the official client's own types, without a field too few or too many."""
 
 import json
 from collections.abc import AsyncIterator
@@ -11,8 +11,8 @@ from pydantic import BaseModel, TypeAdapter
 from tokenizers import Tokenizer
 
 from tests.gateway import tiny_model
-from tests.gateway.prepared import stub_engine
-from tests.gateway.running import Gateway
+from tests.gateway.gateway_setup import stub_engine
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -29,7 +29,7 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
 
 
 def read(shape: type[BaseModel], document: Any, *ours: str) -> Any:
-    """`document` as the client's type. `ours` are fields that OpenAI does not have."""
+    """Return `document` as the client's type. `ours` are fields that OpenAI does not have."""
     parsed = TypeAdapter(shape).validate_json(json.dumps(document), strict=True)
     assert _unknown(parsed) <= set(ours)
     return parsed
@@ -66,7 +66,7 @@ async def test_chat(gateway: Gateway) -> None:
 
 async def check_chat(gateway: Gateway, fields: dict[str, Any]) -> None:
     fields = dict(fields)
-    gateway.engine.say(fields.pop("said", "It is fine."))
+    gateway.engine.respond_with(fields.pop("said", "It is fine."))
     async with gateway.http() as http:
         answered = (await http.post("/v1/chat/completions", json=CHAT | fields)).json()
     whole = read(ChatCompletion, answered)
@@ -91,7 +91,7 @@ async def test_completions(gateway: Gateway, fields: dict[str, Any]) -> None:
     body = {"model": MODEL_ID, "prompt": "The sea", **fields}
     async with gateway.http() as http:
         whole = read(Completion, (await http.post("/v1/completions", json=body)).json())
-    # OpenAI sends null here until the end; the client's type leaves that out.
+    # OpenAI sends null here until the end; the client's type does not allow that.
     chunks = [
         read(Completion, event | {"choices": [each | {"finish_reason": "stop"} for each in event["choices"]]})
         for event in await events(gateway, "/v1/completions", body | USAGE)
@@ -118,7 +118,7 @@ async def test_embeddings_and_models(gateway: Gateway, upload: Any) -> None:
         read(Model, (await http.get("/v1/models/poet:1")).json(), "parent")
 
 
-async def test_odd_cursors_are_refused_by_name(gateway: Gateway, upload: Any) -> None:
+async def test_invalid_cursors_are_rejected_by_name(gateway: Gateway, upload: Any) -> None:
     await upload("poet")
     async with gateway.http() as http:
         for path in ("/v1/adapters", "/v1/adapters/poet/versions", "/v1/usage"):

@@ -1,7 +1,7 @@
-"""What litellm, langchain-openai and the `llm` program send, answered by a gateway as they expect.
+"""Requests of litellm, langchain-openai and the `llm` program get the responses that these clients expect.
 
-Each lives in an environment of its own, at pinned versions, because they want other versions of what is used here;
-building the three takes minutes (litellm's alone has 340 MB), so they are kept, and the tests are long ones.
+Each has its own environment with pinned versions, because they need other versions of our dependencies. Creating the
+three takes minutes (litellm's alone has 340 MB), so they are kept, and the tests are marked long.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from tokenizers import Tokenizer
 
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
-from tests.gateway.prepared import stub_engine
-from tests.gateway.running import Gateway
+from tests.gateway.gateway_setup import stub_engine
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -34,7 +34,7 @@ CALL = f'<tool_call>\n{{"name": "weather", "arguments": {PLACE}}}\n</tool_call>'
 
 @pytest.fixture(scope="session")
 def python_of(request: pytest.FixtureRequest) -> Callable[[str], Path]:
-    """Makes the Python of a client's environment, or finds it where an earlier run left it."""
+    """Creates a client's Python environment, or finds the one of an earlier run."""
     cache = os.environ.get("LORAGATE_TEST_CACHE")
     root = (Path(cache) if cache else request.config.cache.mkdir("loragate")) / "clients"
 
@@ -58,7 +58,7 @@ def python_of(request: pytest.FixtureRequest) -> Callable[[str], Path]:
 
 @pytest.fixture
 async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    """Calls a tool if it is shown one, writes a place where only JSON will do, and else says hello."""
+    """Calls a tool if it gets one, returns a place where only JSON is allowed, and otherwise says hello."""
 
     def script(submit: pb.Submit) -> list[int]:
         tools = tokenizer.decode(list(submit.prompt_token_ids)).startswith("tools")

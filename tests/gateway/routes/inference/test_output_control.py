@@ -1,4 +1,4 @@
-"""`response_format` and `structured_outputs`: what the engine is asked for, and what is refused."""
+"""`response_format` and `structured_outputs`: the grammar sent to the engine, and what is rejected."""
 
 import json
 from collections.abc import AsyncIterator
@@ -9,9 +9,9 @@ from openai import BadRequestError
 from tokenizers import Tokenizer
 
 from loragate.v1 import engine_pb2 as pb
-from tests.gateway.prepared import stub_engine
-from tests.gateway.routes.inference.test_rejections import MESSAGES, refused
-from tests.gateway.running import Gateway
+from tests.gateway.gateway_setup import stub_engine
+from tests.gateway.routes.inference.test_rejections import MESSAGES, rejected
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 from tests.gateway.tools.test_requests import nested, tool
@@ -23,9 +23,9 @@ def json_schema(**fields: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA} | fields}
 
 
-async def asked(gateway: Gateway, **fields: Any) -> pb.Grammar:
-    """The grammar that the engine gets."""
-    gateway.engine.say("{}")
+async def sent_grammar(gateway: Gateway, **fields: Any) -> pb.Grammar:
+    """Return the grammar that the engine received."""
+    gateway.engine.respond_with("{}")
     async with gateway.http() as http:
         response = await http.post("/v1/chat/completions", json={"model": MODEL_ID, "messages": MESSAGES, **fields})
     assert response.status_code == 200, response.text
@@ -34,7 +34,7 @@ async def asked(gateway: Gateway, **fields: Any) -> pb.Grammar:
 
 @pytest.mark.parametrize("strict", [{}, {"strict": True}, {"strict": False}, {"strict": None, "description": "x"}])
 async def test_a_schema_reaches_the_engine_in_its_own_order(gateway: Gateway, strict: dict[str, Any]) -> None:
-    grammar = await asked(gateway, response_format=json_schema(**strict))
+    grammar = await sent_grammar(gateway, response_format=json_schema(**strict))
     assert json.loads(grammar.json_schema) == SCHEMA
     assert list(json.loads(grammar.json_schema)["properties"]) == ["z", "a"]
 
@@ -63,10 +63,10 @@ async def test_a_schema_reaches_the_engine_in_its_own_order(gateway: Gateway, st
     ],
 )
 async def test_each_form_is_a_grammar(gateway: Gateway, fields: dict[str, Any], grammar: pb.Grammar) -> None:
-    assert await asked(gateway, **fields) == grammar
+    assert await sent_grammar(gateway, **fields) == grammar
 
 
-async def test_completions_take_both_fields(gateway: Gateway) -> None:
+async def test_completions_accept_both_fields(gateway: Gateway) -> None:
     async with gateway.http() as http:
         for fields in ({"structured_outputs": {"regex": "a"}}, {"response_format": {"type": "json_object"}}):
             body = {"model": MODEL_ID, "prompt": ["a", "b"], **fields}
@@ -105,12 +105,12 @@ async def test_completions_take_both_fields(gateway: Gateway) -> None:
         ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs"),
     ],
 )
-async def test_each_refusal_names_its_field(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
-    assert (await refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields}))["param"] == param
+async def test_each_rejection_names_its_field(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
+    assert (await rejected(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields}))["param"] == param
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_only_the_engine_can_refuse_names_the_field_too(gateway: Gateway, stream: bool) -> None:
+async def test_a_rejection_by_the_engine_names_the_field_too(gateway: Gateway, stream: bool) -> None:
     gateway.engine.failure = pb.EngineError(
         code=pb.ERROR_CODE_INVALID_REQUEST, message='the grammar cannot be used: Unimplemented keys: ["not"]'
     )
@@ -126,7 +126,7 @@ async def test_what_only_the_engine_can_refuse_names_the_field_too(gateway: Gate
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_last_token_of_a_grammar_is_text(gateway: Gateway, stream: bool) -> None:
-    gateway.engine.say("yes")
+    gateway.engine.respond_with("yes")
     gateway.engine.ends_with_text = True
     tokens = len(gateway.engine.script(pb.Submit()))
     async with gateway.openai() as client:
@@ -149,7 +149,7 @@ async def test_the_last_token_of_a_grammar_is_text(gateway: Gateway, stream: boo
 
 
 async def test_stop_strings_still_apply(gateway: Gateway) -> None:
-    gateway.engine.say('{"a": "STOP"}')
+    gateway.engine.respond_with('{"a": "STOP"}')
     async with gateway.openai() as client:
         answer = await client.chat.completions.create(
             model=MODEL_ID, messages=MESSAGES, response_format={"type": "json_object"}, stop="STOP"
@@ -158,21 +158,23 @@ async def test_stop_strings_still_apply(gateway: Gateway) -> None:
     assert answer.choices[0].finish_reason == "stop"
 
 
-class TestBesideTools:
+class TestWithTools:
     @pytest.fixture
     async def engine(self, tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
         async with stub_engine(tokenizer, chat_template="{{ tools }}{{ messages[0].content }}") as stub:
             yield stub
 
-    async def test_calls_stay_possible_beside_a_format(self, gateway: Gateway) -> None:
-        """Where a call is forced, there is no answer to hold to the format."""
-        either = await asked(gateway, response_format=json_schema(), tools=[tool("weather")])
+    async def test_calls_remain_possible_with_a_format(self, gateway: Gateway) -> None:
+        """Where a call is forced, there is no message to constrain."""
+        either = await sent_grammar(gateway, response_format=json_schema(), tools=[tool("weather")])
         assert '"z"' in either.lark
         assert "weather" in either.lark
-        forced = await asked(gateway, response_format=json_schema(), tools=[tool("weather")], tool_choice="required")
+        forced = await sent_grammar(
+            gateway, response_format=json_schema(), tools=[tool("weather")], tool_choice="required"
+        )
         assert '"z"' not in forced.lark
         assert "weather" in forced.lark
 
-    async def test_other_forms_leave_no_room_for_calls(self, gateway: Gateway) -> None:
+    async def test_other_forms_exclude_calls(self, gateway: Gateway) -> None:
         body = {"model": MODEL_ID, "messages": MESSAGES, "tools": [tool()], "structured_outputs": {"regex": "a"}}
-        assert (await refused(gateway, body))["param"] == "structured_outputs"
+        assert (await rejected(gateway, body))["param"] == "structured_outputs"

@@ -1,18 +1,18 @@
-"""Bad requests: always the envelope, always the field's name, never a work for the engine."""
+"""Bad requests always get the error envelope with the field's name, and never reach the engine."""
 
 from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 MESSAGES = [{"role": "user", "content": "secret words"}]
 NAMES = ("mine", "mine:1", "mine@default", "none", "none:1", "a b", "x:y:z", "x@", "ft:job", "é")
 
 
-async def refused(gateway: Gateway, body: object, url: str = "/v1/chat/completions") -> dict[str, Any]:
+async def rejected(gateway: Gateway, body: object, url: str = "/v1/chat/completions") -> dict[str, Any]:
     async with gateway.http() as http:
         response = await http.post(url, json=body)
     assert response.status_code == 400, response.text
@@ -71,7 +71,7 @@ async def test_each_names_its_field(gateway: Gateway, fields: dict[str, Any], pa
             response = await http.post("/v1/chat/completions", content=body)
         assert response.status_code == 400
         return
-    error = await refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
+    error = await rejected(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
     assert error["param"] == param
 
 
@@ -92,14 +92,14 @@ async def test_fields_without_effect_are_accepted(gateway: Gateway) -> None:
     assert gateway.engine.submits[0].sampling.temperature == 1
 
 
-async def test_template_refuses(gateway: Gateway) -> None:
+async def test_a_template_rejects_messages(gateway: Gateway) -> None:
     messages = [{"role": "user", "content": "x"}, {"role": "system", "content": "late"}]
-    error = await refused(gateway, {"model": MODEL_ID, "messages": messages})
+    error = await rejected(gateway, {"model": MODEL_ID, "messages": messages})
     assert "the system message must come first" in error["message"]
     assert error["param"] == "messages"
 
 
-async def test_context_length_in_openais_words(gateway: Gateway) -> None:
+async def test_an_exceeded_context_is_reported_in_openais_words(gateway: Gateway) -> None:
     async with gateway.openai() as client:
         with pytest.raises(BadRequestError) as refused:
             await client.chat.completions.create(model=MODEL_ID, messages=MESSAGES, max_tokens=250)
@@ -110,7 +110,7 @@ async def test_context_length_in_openais_words(gateway: Gateway) -> None:
     assert refused.value.code == flooded.value.code == "context_length_exceeded"
     assert refused.value.param == "messages"
     assert "maximum context length is 256 tokens" in refused.value.message
-    assert "resulted in at least" in flooded.value.message  # refused before it was tokenised
+    assert "resulted in at least" in flooded.value.message  # rejected before it was tokenized
     assert gateway.engine.submits == []
 
 
@@ -118,7 +118,7 @@ async def test_context_length_in_openais_words(gateway: Gateway) -> None:
     "body",
     [b"", b"{", b"[]", b"null", b'{"a": "\xff"}', b'{"model": NaN}', b'"\\ud800"', b"1" * 5000, b"[" * 100_000],
 )
-async def test_what_is_not_json(gateway: Gateway, body: bytes) -> None:
+async def test_invalid_json(gateway: Gateway, body: bytes) -> None:
     headers = {"content-type": "application/json"}
     async with gateway.http() as http:
         response = await http.post("/v1/chat/completions", content=body, headers=headers)
@@ -190,7 +190,7 @@ async def test_path_and_query_parameters(gateway: Gateway) -> None:
     assert (after.status_code, after.json()["error"]["param"]) == (400, "after")
 
 
-async def test_a_wrong_method_is_told_the_right_ones(gateway: Gateway) -> None:
+async def test_a_wrong_method_gets_the_allowed_ones(gateway: Gateway) -> None:
     async with gateway.http() as http:
         response = await http.request("OPTIONS", "/v1/adapters/poet")
     assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, PATCH")

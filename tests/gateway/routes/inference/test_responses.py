@@ -1,4 +1,4 @@
-"""/v1/responses through the official client, on an engine that says what it is told."""
+"""/v1/responses through the official client, with a scripted engine."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from tokenizers import Tokenizer
 
 from tests.gateway import tiny_model
-from tests.gateway.prepared import stub_engine
+from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.routes.inference.test_openai_types import CALL, read
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -37,7 +37,7 @@ CONVERSATION: list[dict[str, Any]] = [
 
 
 class Place(BaseModel):
-    """An answer."""
+    """The schema of a response."""
 
     city: str
 
@@ -49,7 +49,7 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
 
 
 async def events_of(gateway: Gateway, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of a stream, each under its name."""
+    """Return the events of a stream, each with its name."""
     async with gateway.http() as http:
         response = await http.post("/v1/responses", json=body | {"stream": True})
     assert response.status_code == 200, response.text
@@ -61,9 +61,9 @@ async def events_of(gateway: Gateway, body: dict[str, Any]) -> list[dict[str, An
     return events
 
 
-async def test_an_answer(gateway: Gateway, upload: Any) -> None:
+async def test_a_response(gateway: Gateway, upload: Any) -> None:
     await upload("poet")
-    gateway.engine.say("It is fine.")
+    gateway.engine.respond_with("It is fine.")
     async with gateway.openai() as client:
         raw = await client.responses.with_raw_response.create(
             model="poet", instructions="Be brief.", input="What is the weather?", metadata={"a": "b"}, temperature=0.7
@@ -106,7 +106,7 @@ async def test_a_stream_adds_up_to_the_whole(gateway: Gateway) -> None:
 
 async def check_stream(gateway: Gateway, fields: dict[str, Any]) -> None:
     fields = dict(fields)
-    gateway.engine.say(fields.pop("said", "It is fine."))
+    gateway.engine.respond_with(fields.pop("said", "It is fine."))
     async with gateway.http() as http:
         whole = (await http.post("/v1/responses", json=ASK | fields)).json()
     events = await events_of(gateway, ASK | fields)
@@ -132,7 +132,7 @@ async def check_stream(gateway: Gateway, fields: dict[str, Any]) -> None:
 
 
 def _type_of(event: dict[str, Any]) -> type[BaseModel]:
-    """The client's, of this event's `type`."""
+    """Return the client's class for this event's `type`."""
     (found,) = [
         each
         for each in get_args(get_args(ResponseStreamEvent)[0])
@@ -142,32 +142,32 @@ def _type_of(event: dict[str, Any]) -> type[BaseModel]:
 
 
 def _without_ids(response: dict[str, Any]) -> dict[str, Any]:
-    """What two answers to the same request have in common."""
+    """Return what two responses to the same request have in common."""
     volatile = dict.fromkeys(("id", "created_at", "completed_at"))
     return response | volatile | {"output": [item | {"id": None, "call_id": None} for item in response["output"]]}
 
 
 async def test_the_clients_stream_and_parse(gateway: Gateway) -> None:
     async with gateway.openai() as client:
-        gateway.engine.say("It is fine.")
+        gateway.engine.respond_with("It is fine.")
         async with client.responses.stream(**ASK) as stream:
             text = "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
             final = await stream.get_final_response()
         assert text == final.output_text == "It is fine."
-        gateway.engine.say('{"city": "Oslo"}')
+        gateway.engine.respond_with('{"city": "Oslo"}')
         parsed = await client.responses.parse(**ASK, text_format=Place)
         assert parsed.output_parsed == Place(city="Oslo")
         assert "city" in gateway.engine.submits[-1].grammar.json_schema
 
 
-async def test_a_conversation_goes_on_with_what_was_answered(gateway: Gateway) -> None:
-    gateway.engine.say(CALL)
+async def test_a_conversation_continues_with_earlier_output(gateway: Gateway) -> None:
+    gateway.engine.respond_with(CALL)
     async with gateway.openai() as client:
         first = await client.responses.create(**ASK, tools=[WEATHER])
         (call,) = first.output
         assert call.type == "function_call"
         assert json.loads(call.arguments) == {"city": "Oslo"}
-        gateway.engine.say("Rain.")
+        gateway.engine.respond_with("Rain.")
         answered = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
         items = [{"role": "user", "content": ASK["input"]}, *first.output, answered]
         second = await client.responses.create(model=MODEL_ID, input=items, tools=[WEATHER])
@@ -207,7 +207,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-async def test_what_cannot_be_done_is_refused_by_name(gateway: Gateway) -> None:
+async def test_unsupported_options_are_rejected_by_name(gateway: Gateway) -> None:
     async with gateway.http() as http:
         for fields, param, words in REFUSED:
             response = await http.post("/v1/responses", json=ASK | fields)
@@ -218,7 +218,7 @@ async def test_what_cannot_be_done_is_refused_by_name(gateway: Gateway) -> None:
             assert words in error["message"], error
 
 
-async def test_a_failure_in_front_of_the_first_event_is_an_ordinary_one(gateway: Gateway) -> None:
+async def test_a_failure_before_the_first_event_is_an_ordinary_error(gateway: Gateway) -> None:
     gateway.engine.fails = lambda submit: True
     async with gateway.openai() as client:
         for stream in (False, True):
@@ -228,7 +228,7 @@ async def test_a_failure_in_front_of_the_first_event_is_an_ordinary_one(gateway:
             await client.responses.create(model="nobodys", input="x")
 
 
-async def test_a_failure_in_the_middle_is_the_last_event(gateway: Gateway) -> None:
+async def test_a_failure_during_the_stream_is_its_last_event(gateway: Gateway) -> None:
     gateway.engine.pause_after = 3
     async with gateway.http() as http, http.stream("POST", "/v1/responses", json=ASK | {"stream": True}) as response:
         lines = response.aiter_lines()
@@ -244,7 +244,7 @@ async def test_a_failure_in_the_middle_is_the_last_event(gateway: Gateway) -> No
     read(_type_of(last), last, "store")
 
 
-async def test_usage_is_counted_as_it_was_told(gateway: Gateway) -> None:
+async def test_metered_usage_equals_the_reported_usage(gateway: Gateway) -> None:
     async with gateway.openai() as client, gateway.http() as http:
         told = [(await client.responses.create(**ASK)).usage]
         async with client.responses.stream(**ASK) as stream:

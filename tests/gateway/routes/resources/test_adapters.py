@@ -1,4 +1,4 @@
-"""Uploading adapters and speaking to them."""
+"""Uploading adapters and sending requests to them."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 Upload = Callable[..., Awaitable[dict[str, Any]]]
@@ -20,7 +20,7 @@ def _files(folder: Path) -> dict[str, tuple[str, bytes]]:
     return {name: (name, (folder / name).read_bytes()) for name in names}
 
 
-async def test_upload_and_ask(gateway: Gateway, upload: Upload) -> None:
+async def test_upload_and_generate(gateway: Gateway, upload: Upload) -> None:
     created = await upload("poet")
     assert created["name"] == "poet"
     assert created["version"] == 1
@@ -42,7 +42,7 @@ async def test_upload_and_ask(gateway: Gateway, upload: Upload) -> None:
     assert (reference.tenant_id, reference.digest) == (gateway.tenant_id, created["digest"])
 
 
-async def test_engine_gets_the_uploaded_bytes(gateway: Gateway, upload: Upload, tmp_path: Path) -> None:
+async def test_the_engine_gets_the_uploaded_bytes(gateway: Gateway, upload: Upload, tmp_path: Path) -> None:
     created = await upload("poet")
     async with gateway.openai() as client:
         await client.chat.completions.create(model="poet", messages=MESSAGES)
@@ -104,7 +104,7 @@ async def test_pages_of_adapters(gateway: Gateway, upload: Upload) -> None:
     assert second["has_more"] is False
 
 
-async def test_files_come_back_as_they_were(gateway: Gateway, upload: Upload, tmp_path: Path) -> None:
+async def test_downloaded_files_equal_the_uploaded_ones(gateway: Gateway, upload: Upload, tmp_path: Path) -> None:
     await upload("poet")
     async with gateway.http() as http, gateway.http(gateway.other_key) as other:
         for name in ("adapter_config.json", "adapter_model.safetensors"):
@@ -117,7 +117,7 @@ async def test_files_come_back_as_they_were(gateway: Gateway, upload: Upload, tm
     assert odd.status_code in {400, 404}
 
 
-async def test_broken_adapter_names_the_tensor(gateway: Gateway, tmp_path: Path) -> None:
+async def test_a_broken_adapter_names_the_tensor(gateway: Gateway, tmp_path: Path) -> None:
     poisoned = "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight"
     folder = tiny_model.write_adapter(tmp_path / "bad", poison=poisoned)
     async with gateway.http() as http:
@@ -128,7 +128,7 @@ async def test_broken_adapter_names_the_tensor(gateway: Gateway, tmp_path: Path)
         assert (await http.get("/v1/adapters/bad")).status_code == 404
 
 
-async def test_wrong_shape_names_the_tensor(gateway: Gateway, tmp_path: Path) -> None:
+async def test_a_wrong_shape_names_the_tensor(gateway: Gateway, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "bad", rank=4)
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))
@@ -138,7 +138,7 @@ async def test_wrong_shape_names_the_tensor(gateway: Gateway, tmp_path: Path) ->
     assert "lora_" in response.json()["error"]["message"]
 
 
-async def test_field_names_of_the_files_do_not_matter(gateway: Gateway, tmp_path: Path) -> None:
+async def test_field_names_of_the_files_are_ignored(gateway: Gateway, tmp_path: Path) -> None:
     files = _files(tiny_model.write_adapter(tmp_path / "a"))
     under_one_name = [("files", (f"C:\\somewhere\\{name}", data)) for name, data in files.values()]
     async with gateway.http() as http:
@@ -162,7 +162,7 @@ async def test_field_names_of_the_files_do_not_matter(gateway: Gateway, tmp_path
         ({"name": "a", "alias": "7"}, None, "alias"),
     ],
 )
-async def test_forms_that_are_refused(
+async def test_invalid_forms_are_rejected(
     gateway: Gateway, tmp_path: Path, data: dict[str, Any], files: dict[str, bytes] | None, param: str
 ) -> None:
     parts = _files(tiny_model.write_adapter(tmp_path / "a")) if files is None else files
@@ -173,7 +173,7 @@ async def test_forms_that_are_refused(
         assert (await http.get("/v1/adapters")).json()["data"] == []
 
 
-async def test_forms_that_are_none(gateway: Gateway) -> None:
+async def test_bodies_that_are_not_forms_are_rejected(gateway: Gateway) -> None:
     head = {"content-type": "multipart/form-data; boundary=x"}
     cut = b'--x\r\nContent-Disposition: form-data; name="name"\r\n\r\na'
     async with gateway.http() as http:
@@ -190,7 +190,7 @@ async def test_nothing_is_left_in_the_spool(gateway: Gateway, upload: Upload) ->
     await gateway.until_nothing_is_spooled()
 
 
-async def test_adapters_are_found_by_what_is_said_of_them(gateway: Gateway, tmp_path: Path) -> None:
+async def test_adapters_are_found_by_description_and_tags(gateway: Gateway, tmp_path: Path) -> None:
     files = _files(tiny_model.write_adapter(tmp_path / "a"))
     async with gateway.http() as http, gateway.http(gateway.other_key) as other, gateway.admin() as admin:
         said = {"tags": "verse, team:sea ,", "description": "Answers in 5-7-5."}
@@ -221,7 +221,7 @@ async def test_adapters_are_found_by_what_is_said_of_them(gateway: Gateway, tmp_
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tags")
 
 
-async def test_a_tenants_administrator_lists_its_own_adapters(gateway: Gateway, upload: Upload) -> None:
+async def test_a_tenant_administrator_lists_its_own_adapters(gateway: Gateway, upload: Upload) -> None:
     await upload("poet")
     async with gateway.admin() as admin:
         tenants = (await admin.get("/admin/v1/tenants")).json()["data"]

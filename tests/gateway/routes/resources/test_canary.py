@@ -1,4 +1,4 @@
-"""A canary: who gets it, and what is told of how it does."""
+"""A canary: which requests get it, and its metrics."""
 
 import asyncio
 from typing import Any
@@ -9,14 +9,14 @@ from loragate.v1 import adapters_pb2 as adapters_pb
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import inference_pb2
 from tests.gateway.grpc_client import Client
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 USERS = [f"user-{number}" for number in range(12)]
 
 
 @pytest.fixture
 async def split(gateway: Gateway, upload: Any) -> Gateway:
-    """One adapter, whose default alias has two versions, half and half."""
+    """An adapter whose default alias has two versions, half and half."""
     for seed in (1, 2):
         await upload("poet", seed=seed)
     async with gateway.http() as http:
@@ -31,7 +31,7 @@ async def _version(http: Any, path: str, **body: Any) -> int:
     return int(answer.headers["x-loragate-adapter"].partition(":")[2].partition("@")[0])
 
 
-async def test_a_user_keeps_one_version_whatever_is_asked(split: Gateway, client: Client) -> None:
+async def test_a_user_keeps_one_version_across_requests(split: Gateway, client: Client) -> None:
     messages = [{"role": "user", "content": "x"}]
     chosen = {}
     async with split.http() as http:
@@ -66,14 +66,14 @@ async def test_without_a_user_the_weights_decide(split: Gateway) -> None:
 
 
 @pytest.mark.parametrize("user", ["x" * 513, 7, ["a"]])
-async def test_a_user_is_a_text(split: Gateway, user: Any) -> None:
+async def test_a_user_must_be_a_string(split: Gateway, user: Any) -> None:
     async with split.http() as http:
         refused = await http.post("/v1/completions", json={"model": "poet", "prompt": "x", "user": user})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "user")
 
 
 async def _metrics(http: Any, wanted: int, query: str = "") -> Any:
-    """Once so many requests are in the ledger."""
+    """Return the metrics once this many requests are in the ledger."""
     async with asyncio.timeout(20):
         while True:
             metrics = (await http.get(f"/v1/adapters/poet/aliases/default/metrics{query}")).json()
@@ -82,7 +82,7 @@ async def _metrics(http: Any, wanted: int, query: str = "") -> Any:
             await asyncio.sleep(0.1)
 
 
-async def test_each_version_s_requests_are_told(split: Gateway, client: Client) -> None:
+async def test_metrics_are_reported_for_each_version(split: Gateway, client: Client) -> None:
     async with split.http() as http:
         versions = [await _version(http, "/v1/completions", prompt="xyz", max_tokens=2, user=user) for user in USERS]
         split.engine.fails = lambda submit: True
@@ -105,7 +105,7 @@ async def test_each_version_s_requests_are_told(split: Gateway, client: Client) 
     assert [target.requests for target in told.targets] == [target["requests"] for target in metrics["targets"]]
 
 
-async def test_metrics_of_what_is_not_there(split: Gateway) -> None:
+async def test_metrics_of_missing_aliases_are_not_found(split: Gateway) -> None:
     async with split.http() as http, split.http(split.other_key) as other:
         url = "/v1/adapters/poet/aliases/{}/metrics"
         assert (await http.get(url.format("nobody"))).status_code == 404

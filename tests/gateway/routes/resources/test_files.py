@@ -1,4 +1,4 @@
-"""Files and uploads, as OpenAI's own client uses them."""
+"""Files and uploads, used through OpenAI's client."""
 
 import asyncio
 import hashlib
@@ -12,12 +12,12 @@ import pytest
 from loragate.adapter_store.store import Store
 from tests.attacks.raw_http import exchange, head
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
 
-async def test_a_file_and_back(gateway: Gateway) -> None:
+async def test_a_file_round_trips(gateway: Gateway) -> None:
     lines = b'{"messages": []}\n' * 100_000
     client = gateway.openai()
     file = await client.files.create(file=("train.jsonl", lines), purpose="fine-tune")
@@ -70,7 +70,7 @@ async def test_parts_by_the_official_client(gateway: Gateway, tmp_path: Path) ->
     await gateway.until_nothing_is_spooled()
 
 
-async def test_parts_in_any_order_at_once_and_again(gateway: Gateway) -> None:
+async def test_parts_in_any_order_concurrently_and_repeated(gateway: Gateway) -> None:
     client = gateway.openai()
     facts: Any = {"filename": "f", "purpose": "fine-tune", "mime_type": "text/plain"}
     upload = await client.uploads.create(bytes=9, **facts)
@@ -93,7 +93,7 @@ async def test_parts_in_any_order_at_once_and_again(gateway: Gateway) -> None:
     assert cancelled.status == "cancelled"
 
 
-async def test_who_was_cut_off_learns_what_came(gateway: Gateway) -> None:
+async def test_an_interrupted_client_learns_which_parts_arrived(gateway: Gateway) -> None:
     facts = {"filename": "f", "purpose": "adapter", "mime_type": "text/plain", "bytes": 6}
     async with gateway.http() as http:
         upload = (await http.post("/v1/uploads", json=facts)).json()
@@ -104,7 +104,7 @@ async def test_who_was_cut_off_learns_what_came(gateway: Gateway) -> None:
         assert (await http.get(url)).json()["status"] == "pending"
 
 
-async def test_an_adapter_out_of_parts(gateway: Gateway, tmp_path: Path) -> None:
+async def test_an_adapter_from_parts(gateway: Gateway, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "poet")
     config, tensors = ((folder / name).read_bytes() for name in (CONFIG, TENSORS))
     client = gateway.openai()
@@ -130,7 +130,7 @@ async def test_an_adapter_out_of_parts(gateway: Gateway, tmp_path: Path) -> None
     await gateway.until_nothing_is_spooled()
 
 
-async def test_adapters_that_no_files_make(gateway: Gateway) -> None:
+async def test_files_that_are_no_adapter_are_rejected(gateway: Gateway) -> None:
     client = gateway.openai()
     data = (await client.files.create(file=("a", b"x"), purpose="fine-tune")).id
     adapter: Any = "adapter"
@@ -164,7 +164,7 @@ async def test_adapters_that_no_files_make(gateway: Gateway) -> None:
         ({"purpose": "fine-tune"}, {"file": ("x" * 300, b"x")}, "filename"),
     ],
 )
-async def test_forms_that_are_refused(gateway: Gateway, data: Any, files: Any, param: str | None) -> None:
+async def test_invalid_forms_are_rejected(gateway: Gateway, data: Any, files: Any, param: str | None) -> None:
     async with gateway.http() as http:
         answer = await http.post("/v1/files", data=data, files=files)
         assert answer.status_code in (400, 415), answer.text
@@ -183,14 +183,14 @@ async def test_forms_that_are_refused(gateway: Gateway, data: Any, files: Any, p
         ({"expires_after": {"anchor": "created_at", "seconds": 1}}, 400, "expires_after.seconds"),
     ],
 )
-async def test_uploads_that_are_refused(gateway: Gateway, more: Any, status: int, param: str) -> None:
+async def test_invalid_uploads_are_rejected(gateway: Gateway, more: Any, status: int, param: str) -> None:
     facts = {"filename": "f", "purpose": "adapter", "mime_type": "text/plain", "bytes": 6}
     async with gateway.http() as http:
         answer = await http.post("/v1/uploads", json={**facts, **more})
         assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
 
 
-async def test_a_key_sees_the_files_it_is_for(gateway: Gateway) -> None:
+async def test_a_key_sees_the_files_of_its_scopes(gateway: Gateway) -> None:
     assert gateway.services is not None
     keys = {}
     async with gateway.services.store.admin(write=True) as admin:
@@ -213,7 +213,7 @@ async def test_a_key_sees_the_files_it_is_for(gateway: Gateway) -> None:
         await writer.files.delete(data.id)
 
 
-async def test_what_would_be_too_much_is_refused_before_it_comes(gateway: Gateway) -> None:
+async def test_too_large_requests_are_rejected_before_their_body(gateway: Gateway) -> None:
     async with gateway.admin() as admin:
         await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json={"limits": {"max_storage_bytes": 1 << 20}})
     for url in ("/v1/files", "/v1/adapters"):
@@ -222,12 +222,12 @@ async def test_what_would_be_too_much_is_refused_before_it_comes(gateway: Gatewa
 
 
 def announcing(gateway: Gateway, url: str, size: int) -> bytes:
-    """A form of which nothing follows."""
+    """Send the head of a form without a body."""
     start = head(gateway, url).replace(b"application/json", b"multipart/form-data; boundary=b")
     return start + b"Content-Length: %d\r\n\r\n" % size
 
 
-async def test_a_post_is_done_once(gateway: Gateway) -> None:
+async def test_a_post_with_an_idempotency_key_is_executed_once(gateway: Gateway) -> None:
     facts = {"filename": "f", "purpose": "fine-tune", "mime_type": "text/plain", "bytes": 3}
     async with gateway.http() as http:
 
@@ -244,7 +244,7 @@ async def test_a_post_is_done_once(gateway: Gateway) -> None:
         assert len((await http.get("/v1/files")).json()["data"]) == 1
 
 
-async def test_content_that_cannot_be_read_is_told_before_it_begins(gateway: Gateway) -> None:
+async def test_unreadable_content_is_reported_before_the_first_byte(gateway: Gateway) -> None:
     client = gateway.openai()
     file = await client.files.create(file=("a", b"x"), purpose="fine-tune")
     assert gateway.services is not None

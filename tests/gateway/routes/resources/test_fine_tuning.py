@@ -1,4 +1,4 @@
-"""Fine-tuning jobs as OpenAI's own client sees them, on both databases; what a worker says is said in its place."""
+"""Fine-tuning jobs through OpenAI's client, on both databases; the tests take the worker's place."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
 
 from loragate.finetune.jobs.hyperparameters import Hyperparameters
 from loragate.gateway.config.gateway import GatewayConfig
+from tests.gateway.fake_worker import TOKENS, FakeWorker
 from tests.gateway.routes.inference.test_openai_types import read
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
-from tests.gateway.worker_side import TOKENS, WorkerSide
 
 OURS = ("progress", "start_version", *Hyperparameters.model_fields)
 
@@ -24,8 +24,8 @@ def config(on_both: GatewayConfig) -> GatewayConfig:
 
 
 @pytest.fixture
-def worker(gateway: Gateway) -> WorkerSide:
-    return WorkerSide(gateway)
+def worker(gateway: Gateway) -> FakeWorker:
+    return FakeWorker(gateway)
 
 
 async def data_file(client: AsyncOpenAI) -> str:
@@ -39,7 +39,7 @@ async def document(gateway: Gateway, path: str) -> Any:
         return answer.json()
 
 
-async def test_from_a_file_to_a_model_that_answers(gateway: Gateway, worker: WorkerSide, upload: Any) -> None:
+async def test_from_a_file_to_a_model_that_generates(gateway: Gateway, worker: FakeWorker, upload: Any) -> None:
     client = gateway.openai()
     file, jobs = await data_file(client), client.fine_tuning.jobs
     method: Any = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 2, "batch_size": "auto"}}}
@@ -59,7 +59,7 @@ async def test_from_a_file_to_a_model_that_answers(gateway: Gateway, worker: Wor
     seen = await document(gateway, f"/{made.id}")
     assert (seen["status"], seen["progress"]) == ("running", {"step": 2, "total_steps": 4})
     assert seen["estimated_finish"] >= seen["created_at"]
-    await worker.say("checkpoint", made.id, 2, {"train_loss": 1.0, "token_accuracy": 0.5}, None)
+    await worker.run("checkpoint", made.id, 2, {"train_loss": 1.0, "token_accuracy": 0.5}, None)
     model = await worker.succeed(running, upload)
     done = await jobs.retrieve(made.id)
     assert (done.status, done.fine_tuned_model, done.trained_tokens) == ("succeeded", model, 2 * TOKENS)
@@ -79,8 +79,8 @@ async def test_from_a_file_to_a_model_that_answers(gateway: Gateway, worker: Wor
     assert said.model == model
 
 
-async def test_every_shape_is_openais(gateway: Gateway, worker: WorkerSide, upload: Any) -> None:
-    """Without a field too few, and with no field more than ours."""
+async def test_every_shape_is_openais(gateway: Gateway, worker: FakeWorker, upload: Any) -> None:
+    """No field of OpenAI's is missing, and only ours are added."""
     client = gateway.openai()
     file = await data_file(client)
     create: dict[str, Any] = {"model": MODEL_ID, "training_file": file, "validation_file": file, "seed": 7}
@@ -91,7 +91,7 @@ async def test_every_shape_is_openais(gateway: Gateway, worker: WorkerSide, uplo
         await worker.validate()
     for _ in range(2):
         job = await worker.train()
-        await worker.say("checkpoint", job.id, 2, {"train_loss": 1.0}, f"ft:x:first::{job.id[-8:]}:ckpt-step-2")
+        await worker.run("checkpoint", job.id, 2, {"train_loss": 1.0}, f"ft:x:first::{job.id[-8:]}:ckpt-step-2")
         await (worker.succeed(job, upload) if job.id == ids[0] else worker.fail(job))
     await client.fine_tuning.jobs.cancel(ids[2])
     found = {each["id"]: each for each in (await document(gateway, ""))["data"]}
@@ -113,7 +113,7 @@ async def test_every_shape_is_openais(gateway: Gateway, worker: WorkerSide, uplo
     assert (left["data"], left["has_more"]) == ([], False), "its adapter went with the job"
 
 
-async def test_orders(gateway: Gateway, worker: WorkerSide) -> None:
+async def test_pause_resume_and_cancel(gateway: Gateway, worker: FakeWorker) -> None:
     client = gateway.openai()
     file, jobs = await data_file(client), client.fine_tuning.jobs
     job_id = (await jobs.create(model=MODEL_ID, training_file=file)).id
@@ -125,7 +125,7 @@ async def test_orders(gateway: Gateway, worker: WorkerSide) -> None:
     await worker.validate()
     await worker.train()
     assert (await jobs.pause(job_id)).status == "running", "its worker has not heard of it"
-    await worker.say("pause", job_id)
+    await worker.run("pause", job_id)
     assert (await jobs.resume(job_id)).status == "queued"
     cancelled = await jobs.cancel(job_id)
     assert cancelled.status == "cancelled"
@@ -153,7 +153,9 @@ async def test_lists(gateway: Gateway) -> None:
     assert (await document(gateway, f"/{ids[0]}"))["metadata"] is None
 
 
-async def test_a_job_goes_on_from_what_a_name_means(gateway: Gateway, worker: WorkerSide, upload: Any) -> None:
+async def test_a_job_starts_from_the_version_that_a_name_resolves_to(
+    gateway: Gateway, worker: FakeWorker, upload: Any
+) -> None:
     client = gateway.openai()
     file, jobs = await data_file(client), client.fine_tuning.jobs
     await jobs.create(model=MODEL_ID, training_file=file)
@@ -178,7 +180,7 @@ async def test_a_job_goes_on_from_what_a_name_means(gateway: Gateway, worker: Wo
         await jobs.create(model="poet:1", training_file=file)
 
 
-async def test_once_for_a_key(gateway: Gateway) -> None:
+async def test_an_idempotency_key_creates_one_job(gateway: Gateway) -> None:
     client = gateway.openai()
     file, jobs = await data_file(client), client.fine_tuning.jobs
     keyed: Any = {"extra_headers": {"idempotency-key": "k"}, "model": MODEL_ID, "training_file": file}

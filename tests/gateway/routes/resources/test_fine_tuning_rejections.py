@@ -1,4 +1,4 @@
-"""What no job is made of: each refusal names its field. And who may see and order about which jobs."""
+"""Invalid jobs: each rejection names its field. And which callers can see and control which jobs."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.operations.job_creation import checked_hyperparameters
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway
+from tests.gateway.fake_worker import FakeWorker
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
-from tests.gateway.worker_side import WorkerSide
 
 JOBS = "/v1/fine_tuning/jobs"
 SUPERVISED = "method.supervised.hyperparameters"
@@ -132,7 +132,7 @@ def test_the_head_is_no_target(tokenizer: Tokenizer) -> None:
         assert refused.value.param == f"{SUPERVISED}.target_modules.1"
 
 
-async def test_everything_within_its_bounds_is_taken(gateway: Gateway) -> None:
+async def test_all_values_within_the_bounds_are_accepted(gateway: Gateway) -> None:
     file = await file_of(gateway)
     lowest = {"n_epochs": 1, "batch_size": 1, "learning_rate_multiplier": 1e-6, "lora_rank": 1, "lora_alpha": 1}
     lowest |= {"max_length": 16, "early_stopping_patience": 1, "max_grad_norm": 1e-3}
@@ -140,7 +140,7 @@ async def test_everything_within_its_bounds_is_taken(gateway: Gateway) -> None:
     highest |= {"lora_alpha": 1024, "lora_dropout": 0.5, "use_rslora": True, "use_dora": True, "quantization": "none"}
     highest |= {"target_modules": ["q_proj", "model.layers.0.self_attn.v_proj"], "max_length": 1 << 20}
     highest |= {"packing": True, "lr_scheduler": "linear", "warmup_ratio": 0.5, "weight_decay": 1}
-    worker = WorkerSide(gateway)
+    worker = FakeWorker(gateway)
     async with gateway.http() as http:
         for asked in (lowest, highest):
             body = {"model": MODEL_ID, "training_file": file, "validation_file": file, **supervised(**asked)}
@@ -159,7 +159,7 @@ async def test_everything_within_its_bounds_is_taken(gateway: Gateway) -> None:
         assert made.json()["method"]["type"] == "supervised"
 
 
-async def test_files_and_models_that_are_not_the_callers(gateway: Gateway, upload: Any) -> None:
+async def test_files_and_models_of_other_tenants_are_not_found(gateway: Gateway, upload: Any) -> None:
     await upload("poet")
     own, adapter = await file_of(gateway), await file_of(gateway, "adapter")
     foreign = await file_of(gateway, key=gateway.other_key)
@@ -187,7 +187,7 @@ async def test_files_and_models_that_are_not_the_callers(gateway: Gateway, uploa
         assert theirs.json()["error"]["message"].replace("poet", "goat") == missing.json()["error"]["message"]
 
 
-async def test_what_a_tenant_may_have(gateway: Gateway) -> None:
+async def test_the_limits_of_a_tenant(gateway: Gateway) -> None:
     file = await file_of(gateway)
 
     async def limited(**limits: int | None) -> None:
@@ -215,7 +215,7 @@ async def test_what_a_tenant_may_have(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/{job}/events", "/{job}/checkpoints"])
-async def test_odd_queries(gateway: Gateway, path: str) -> None:
+async def test_invalid_queries(gateway: Gateway, path: str) -> None:
     file = await file_of(gateway)
     async with gateway.http() as http:
         job = (await http.post(JOBS, json={"model": MODEL_ID, "training_file": file})).json()["id"]
@@ -232,7 +232,7 @@ async def test_odd_queries(gateway: Gateway, path: str) -> None:
             assert answer.json()["error"]["param"] == query.partition("=")[0].partition("[")[0], answer.text
 
 
-async def test_the_operator_and_a_tenants_administrator(gateway: Gateway) -> None:
+async def test_the_operator_and_a_tenant_administrator(gateway: Gateway) -> None:
     jobs = {}
     for key in (gateway.key, gateway.other_key):
         file = await file_of(gateway, key=key)
@@ -278,11 +278,11 @@ async def test_the_operator_and_a_tenants_administrator(gateway: Gateway) -> Non
     ]
 
 
-async def test_every_order_is_in_the_audit_log(gateway: Gateway) -> None:
+async def test_every_action_is_in_the_audit_log(gateway: Gateway) -> None:
     file = await file_of(gateway)
     async with gateway.http() as http, gateway.admin() as admin:
         job = (await http.post(JOBS, json={"model": MODEL_ID, "training_file": file})).json()["id"]
-        for act in ("pause", "resume", "cancel", "resume"):  # the last is refused: no act
+        for act in ("pause", "resume", "cancel", "resume"):  # the last is rejected: not an action
             await http.post(f"{JOBS}/{job}/{act}", headers={"x-request-id": act})
         found = (await admin.get(f"/admin/v1/audit?tenant_id={gateway.tenant_id}")).json()["data"]
     found = [event for event in found if event["target"] == f"fine_tuning_job:{job}"]

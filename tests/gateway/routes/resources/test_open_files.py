@@ -1,4 +1,4 @@
-"""Files that lines are appended to: all lines of a request or none, until the file is closed."""
+"""Files to which lines are appended: all lines of a request or none, until the file is closed."""
 
 import asyncio
 from typing import Any
@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from loragate.v1 import fine_tuning_pb2 as pb
+from tests.gateway.fake_worker import FakeWorker
 from tests.gateway.grpc_client import Client, connected, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
-from tests.gateway.worker_side import WorkerSide
 
 LINE = b'{"text": "the sea"}\n'
 CHAT = b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
@@ -31,7 +31,7 @@ async def content(http: httpx.AsyncClient, file: Any) -> bytes:
     return (await http.get(f"/v1/files/{file['id']}/content")).content
 
 
-async def test_lines_come_until_the_file_is_closed(gateway: Gateway) -> None:
+async def test_lines_are_appended_until_the_file_is_closed(gateway: Gateway) -> None:
     async with gateway.http() as http:
         file = await opened(http, LINE.rstrip())
         assert file["open_until"] >= file["created_at"] + 3599
@@ -46,7 +46,7 @@ async def test_lines_come_until_the_file_is_closed(gateway: Gateway) -> None:
         assert await content(http, file) == 4 * LINE + b"\n" + LINE
 
 
-async def test_one_bad_line_and_none_is_taken(gateway: Gateway) -> None:
+async def test_one_bad_line_rejects_all(gateway: Gateway) -> None:
     async with gateway.http() as http:
         file = await opened(http)
         for lines, words in (
@@ -66,7 +66,7 @@ async def test_one_bad_line_and_none_is_taken(gateway: Gateway) -> None:
         assert await content(http, file) == CHAT
 
 
-async def test_the_same_append_counts_once(gateway: Gateway) -> None:
+async def test_a_repeated_append_counts_once(gateway: Gateway) -> None:
     async with gateway.http() as http:
         file = await opened(http)
         first, again = [await append(http, file, LINE, **{"idempotency-key": "k"}) for _ in range(2)]
@@ -76,7 +76,7 @@ async def test_the_same_append_counts_once(gateway: Gateway) -> None:
         assert await content(http, file) == LINE
 
 
-async def test_first_lines_of_two_formats_at_once_are_one_of_them(gateway: Gateway) -> None:
+async def test_of_concurrent_first_lines_in_two_formats_one_wins(gateway: Gateway) -> None:
     async with gateway.http() as http:
         file = await opened(http)
         answers = await asyncio.gather(append(http, file, LINE), append(http, file, CHAT))
@@ -93,7 +93,7 @@ async def test_first_lines_of_two_formats_at_once_are_one_of_them(gateway: Gatew
         ({"purpose": "fine-tune", "open": "true"}, b" " * (9 << 20), 413, "file"),
     ],
 )
-async def test_what_cannot_be_opened(
+async def test_invalid_open_files(
     gateway: Gateway, fields: dict[str, str], content: bytes, status: int, param: str
 ) -> None:
     async with gateway.http() as http:
@@ -102,7 +102,7 @@ async def test_what_cannot_be_opened(
         assert (await http.get("/v1/files")).json()["data"] == []
 
 
-async def test_what_is_not_taken(gateway: Gateway) -> None:
+async def test_rejected_appends(gateway: Gateway) -> None:
     async with gateway.http() as http:
         file = await opened(http)
         plain = (await http.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", LINE)})).json()
@@ -119,7 +119,7 @@ async def test_what_is_not_taken(gateway: Gateway) -> None:
         assert (await stranger.post(f"/v1/files/{file['id']}/close")).status_code == 404
 
 
-async def test_the_same_over_grpc(gateway: Gateway, client: Client) -> None:
+async def test_open_files_over_grpc_are_the_same(gateway: Gateway, client: Client) -> None:
     def ask(method: str, request: Any, *more: tuple[str, str]) -> Any:
         return getattr(client.fine_tuning, method)(request, metadata=(*client.metadata, *more))
 
@@ -138,8 +138,8 @@ async def test_the_same_over_grpc(gateway: Gateway, client: Client) -> None:
         assert (late.status, late.code) == (grpc.StatusCode.ABORTED, "file_closed")
 
 
-async def test_a_job_follows_an_open_file_only_if_it_is_told_to(gateway: Gateway) -> None:
-    worker = WorkerSide(gateway)
+async def test_a_job_follows_an_open_file_only_on_request(gateway: Gateway) -> None:
+    worker = FakeWorker(gateway)
     async with gateway.http() as http:
         growing, other = await opened(http), await opened(http)
         whole = (await http.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", LINE)})).json()
@@ -161,7 +161,7 @@ async def test_a_job_follows_an_open_file_only_if_it_is_told_to(gateway: Gateway
         assert (asked["streaming"], asked["n_steps"], made["progress"]) == (True, None, None)
         await worker.validate()
         running = await worker.train(0)
-        await worker.say("progress", running.id, 5, None)
+        await worker.run("progress", running.id, 5, None)
         told = (await http.get(f"/v1/fine_tuning/jobs/{made['id']}")).json()
         assert (told["progress"], told["estimated_finish"]) == ({"step": 5, "total_steps": None}, None)
         assert told["method"]["supervised"]["hyperparameters"]["lr_scheduler"] == "constant"

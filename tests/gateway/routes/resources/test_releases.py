@@ -1,4 +1,4 @@
-"""Promotion, rollback, restoration and what is out of service, as clients see them."""
+"""Promotion, rollback, restoration and disabling, as clients see them."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import pytest
 
 from loragate.v1 import adapters_pb2
 from tests.gateway.grpc_client import Client
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 
 @pytest.fixture
 async def poet(gateway: Gateway, upload: Any) -> Gateway:
-    """With two versions of one adapter."""
+    """An adapter with two versions."""
     await upload("poet", seed=1)
     await upload("poet", seed=2)
     return gateway
@@ -26,7 +26,7 @@ def _version(answer: Any) -> str:
     return str(answer.headers["x-loragate-adapter"].partition("@")[0])
 
 
-async def test_from_a_canary_to_everybody_and_back(poet: Gateway) -> None:
+async def test_from_a_canary_to_all_traffic_and_back(poet: Gateway) -> None:
     async with poet.http() as http:
         split = {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]}
         await http.put("/v1/adapters/poet/aliases/default", json=split)
@@ -37,7 +37,7 @@ async def test_from_a_canary_to_everybody_and_back(poet: Gateway) -> None:
         assert (back.status_code, back.json()["targets"]) == (200, split["targets"])
 
 
-async def test_a_rollback_that_is_sent_again_with_its_key_is_done_once(poet: Gateway) -> None:
+async def test_a_repeated_rollback_with_the_same_key_is_done_once(poet: Gateway) -> None:
     async with poet.http() as http:
         headers = {"idempotency-key": "back"}
         first, second = [await http.post("/v1/adapters/poet/rollback", headers=headers) for _ in range(2)]
@@ -51,7 +51,7 @@ async def test_a_rollback_that_is_sent_again_with_its_key_is_done_once(poet: Gat
 @pytest.mark.parametrize(
     "body", [{}, {"version": 1, "from_alias": "canary"}, {"version": 0}, {"alias": "7", "version": 1}]
 )
-async def test_promotions_that_are_refused(poet: Gateway, body: dict[str, Any]) -> None:
+async def test_invalid_promotions_are_rejected(poet: Gateway, body: dict[str, Any]) -> None:
     async with poet.http() as http:
         refused = await http.post("/v1/adapters/poet/promote", json=body)
     assert refused.status_code == 400, refused.text
@@ -70,8 +70,8 @@ async def test_a_disabled_version_is_403_to_its_owner_and_404_to_others(poet: Ga
         assert _version(await _ask(http)) == "poet:2"
 
 
-async def test_a_stream_in_flight_outlives_whatever_happens_to_its_version(poet: Gateway) -> None:
-    """Disabled, rolled back and deleted meanwhile: it ends on the version that it began with."""
+async def test_a_stream_in_flight_survives_any_change_to_its_version(poet: Gateway) -> None:
+    """Its version is disabled, rolled back and deleted meanwhile; the stream ends on the version that it began with."""
     poet.engine.pause_after, poet.engine.script = 2, lambda submit: [65, 66, 67, 68]
     asked = {"model": "poet", "prompt": "x", "max_tokens": 4, "stream": True}
     async with poet.http() as http, http.stream("POST", "/v1/completions", json=asked) as stream:
@@ -123,7 +123,9 @@ async def test_a_limit_and_a_state_are_changed_together(poet: Gateway) -> None:
     assert refused.status_code == 403
 
 
-async def test_a_deleted_alias_is_none_from_the_next_request_on(gateway: Gateway, client: Client, upload: Any) -> None:
+async def test_a_deleted_alias_is_not_found_from_the_next_request_on(
+    gateway: Gateway, client: Client, upload: Any
+) -> None:
     await upload("poet")
     ask = {"model": "poet@live", "prompt": "x", "max_tokens": 1}
     path, targets = "/v1/adapters/poet/aliases/live", {"targets": [{"version": 1}]}

@@ -1,4 +1,4 @@
-"""What a fine-tuning job has made, by the name that it gave it, wherever a model's name is taken."""
+"""A fine-tuning job's result can be used by its model name wherever a model is accepted."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ import pytest
 
 from loragate.v1.adapters_pb2 import GetAdapterRequest
 from loragate.v1.inference_pb2 import ChatRequest, GenerateRequest
+from tests.gateway.fake_worker import FakeWorker
 from tests.gateway.grpc_client import Client, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
-from tests.gateway.worker_side import WorkerSide
 
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
@@ -21,12 +21,12 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def worker(gateway: Gateway) -> WorkerSide:
-    return WorkerSide(gateway)
+def worker(gateway: Gateway) -> FakeWorker:
+    return FakeWorker(gateway)
 
 
-async def tuned(gateway: Gateway, worker: WorkerSide, upload: Any, suffix: str | None = "poet") -> str:
-    """The name of what a job has made."""
+async def tuned(gateway: Gateway, worker: FakeWorker, upload: Any, suffix: str | None = "poet") -> str:
+    """The name of a job's result."""
     client = gateway.openai()
     file = await client.files.create(file=("a", b"{}"), purpose="fine-tune")
     await client.fine_tuning.jobs.create(model=MODEL_ID, training_file=file.id, suffix=suffix)
@@ -34,7 +34,9 @@ async def tuned(gateway: Gateway, worker: WorkerSide, upload: Any, suffix: str |
     return await worker.succeed(await worker.train(), upload)
 
 
-async def test_it_answers_everywhere(gateway: Gateway, client: Client, worker: WorkerSide, upload: Any) -> None:
+async def test_it_is_accepted_by_every_endpoint(
+    gateway: Gateway, client: Client, worker: FakeWorker, upload: Any
+) -> None:
     model = await tuned(gateway, worker, upload)
     adapter = f"poet-{model[-8:]}"
     async with gateway.http() as http:
@@ -44,7 +46,7 @@ async def test_it_answers_everywhere(gateway: Gateway, client: Client, worker: W
             assert answer.json()["model"] == model
             assert answer.headers["x-loragate-adapter"].startswith(f"{adapter}:1@sha256:")
         assert (await http.post("/v1/completions", json={"model": adapter, "prompt": "x"})).status_code == 200
-        # PEFT's files come twice, so that the name's alias can move.
+        # PEFT's files are uploaded again, so that the name's alias can move.
         await upload(adapter, seed=5, alias="new")
         moved = {"targets": [{"version": 2}]}
         assert (await http.put(f"/v1/adapters/{adapter}/aliases/trained", json=moved)).status_code == 200
@@ -56,7 +58,7 @@ async def test_it_answers_everywhere(gateway: Gateway, client: Client, worker: W
     assert (await client.inference.Generate(generate, metadata=client.metadata)).model == model
 
 
-async def test_it_is_listed_as_a_model(gateway: Gateway, worker: WorkerSide, upload: Any) -> None:
+async def test_it_is_listed_as_a_model(gateway: Gateway, worker: FakeWorker, upload: Any) -> None:
     first = await tuned(gateway, worker, upload)
     second = await tuned(gateway, worker, upload, suffix=None)
     models = {model.id: model async for model in gateway.openai().models.list()}
@@ -74,7 +76,7 @@ async def test_it_is_listed_as_a_model(gateway: Gateway, worker: WorkerSide, upl
 
 
 async def test_its_adapter_is_found_by_the_models_name(
-    gateway: Gateway, client: Client, worker: WorkerSide, upload: Any
+    gateway: Gateway, client: Client, worker: FakeWorker, upload: Any
 ) -> None:
     model = await tuned(gateway, worker, upload)
     async with gateway.http() as http, gateway.http(gateway.other_key) as foreign:
@@ -95,7 +97,7 @@ async def test_its_adapter_is_found_by_the_models_name(
 
 
 async def test_foreign_and_missing_ones_are_the_same_404(
-    gateway: Gateway, client: Client, worker: WorkerSide, upload: Any
+    gateway: Gateway, client: Client, worker: FakeWorker, upload: Any
 ) -> None:
     model = await tuned(gateway, worker, upload)
     tail = model[-8:]
@@ -123,8 +125,8 @@ async def test_foreign_and_missing_ones_are_the_same_404(
     assert told.code == "model_not_found"
 
 
-async def test_it_answers_from_the_jobs_end_until_it_is_deleted(
-    gateway: Gateway, worker: WorkerSide, upload: Any
+async def test_it_generates_from_the_jobs_end_until_it_is_deleted(
+    gateway: Gateway, worker: FakeWorker, upload: Any
 ) -> None:
     client = gateway.openai()
     model = await tuned(gateway, worker, upload)
@@ -138,9 +140,9 @@ async def test_it_answers_from_the_jobs_end_until_it_is_deleted(
         await client.completions.create(model=name, prompt="x")
     step = f"{name}:ckpt-step-2"
     await upload(adapter, alias="ckpt-step-2")
-    await worker.say("checkpoint", held.id, 2, {}, step)
+    await worker.run("checkpoint", held.id, 2, {}, step)
     assert (await client.completions.create(model=step, prompt="x")).model == step
-    await worker.say("succeed", held.id, name, None)
+    await worker.run("succeed", held.id, name, None)
     for each in (name, step, model):
         assert (await client.completions.create(model=each, prompt="x")).model == each
     async with gateway.http() as http:
@@ -151,7 +153,7 @@ async def test_it_answers_from_the_jobs_end_until_it_is_deleted(
     assert (await client.completions.create(model=model, prompt="x")).model == model
 
 
-async def test_it_is_deleted_by_its_name(gateway: Gateway, worker: WorkerSide, upload: Any) -> None:
+async def test_it_is_deleted_by_its_name(gateway: Gateway, worker: FakeWorker, upload: Any) -> None:
     client, foreign = gateway.openai(), gateway.openai(gateway.other_key)
     model = await tuned(gateway, worker, upload)
     await upload("poet")

@@ -1,4 +1,4 @@
-"""/v1/usage and /admin/v1/usage: shapes, filters, pages, CSV, refusals and cost."""
+"""/v1/usage and /admin/v1/usage: shapes, filters, pages, CSV, errors and cost."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.prices import Price
 from loragate.gateway.objects.usage import csv_lines
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.usage_records import NOON, opened
 
@@ -91,22 +91,22 @@ async def test_a_tenants_days(gateway: Gateway, records: list[UsageRecord]) -> N
     assert (answer["start"], answer["end"]) == ("2026-03-01T00:00:00.000Z", "2026-04-01T00:00:00.000Z")
 
 
-async def test_what_rows_are_grouped_by(gateway: Gateway, records: list[UsageRecord]) -> None:
-    def told(answer: Any, *names: str) -> list[tuple[Any, ...]]:
+async def test_grouping(gateway: Gateway, records: list[UsageRecord]) -> None:
+    def grouped(answer: Any, *names: str) -> list[tuple[Any, ...]]:
         return [tuple(row[name] for name in (*names, "requests")) for row in answer["data"]]
 
-    assert told(await get(gateway, group_by="adapter"), "adapter") == [(None, 1), ("support", 3)]
+    assert grouped(await get(gateway, group_by="adapter"), "adapter") == [(None, 1), ("support", 3)]
     by_model = await get(gateway, group_by="model")
-    assert sorted(told(by_model, "model")) == [("support:3", 2), ("support:4", 1), ("tiny/base", 1)]
-    assert told(await get(gateway, group_by="key"), "key_id") == [("key1", 3), ("key2", 1)]
-    assert told(await get(gateway, group_by="endpoint"), "endpoint") == [("chat", 3), ("embeddings", 1)]
+    assert sorted(grouped(by_model, "model")) == [("support:3", 2), ("support:4", 1), ("tiny/base", 1)]
+    assert grouped(await get(gateway, group_by="key"), "key_id") == [("key1", 3), ("key2", 1)]
+    assert grouped(await get(gateway, group_by="endpoint"), "endpoint") == [("chat", 3), ("embeddings", 1)]
     by_hour = await get(gateway, group_by="hour,key", end="2026-03-14T12:30:00Z", start="2026-03-14T00:00:00Z")
-    assert told(by_hour, "start", "end", "key_id") == [
+    assert grouped(by_hour, "start", "end", "key_id") == [
         ("2026-03-14T12:00:00.000Z", "2026-03-14T13:00:00.000Z", "key1", 1),
         ("2026-03-14T12:00:00.000Z", "2026-03-14T13:00:00.000Z", "key2", 1),
     ]
     both = await get(gateway, group_by=["adapter", "key"])
-    assert told(both, "adapter", "key_id") == [(None, "key1", 1), ("support", "key1", 2), ("support", "key2", 1)]
+    assert grouped(both, "adapter", "key_id") == [(None, "key1", 1), ("support", "key1", 2), ("support", "key2", 1)]
 
 
 async def test_filters(gateway: Gateway, records: list[UsageRecord]) -> None:
@@ -147,7 +147,7 @@ async def test_pages(gateway: Gateway, records: list[UsageRecord]) -> None:
     assert len(seen) == 4
 
 
-async def test_the_last_thirty_days_are_told_unless_others_are_asked_for(gateway: Gateway, store: Store) -> None:
+async def test_the_default_period_is_the_last_thirty_days(gateway: Gateway, store: Store) -> None:
     mine = {"tenant_id": gateway.tenant_id, "prompt_tokens": 1}
     await settle(store, *(opened(**mine, started_at=utc_now() - timedelta(days=age)) for age in (0, 29, 40)))
     async with gateway.http() as http:
@@ -177,14 +177,14 @@ async def test_the_last_thirty_days_are_told_unless_others_are_asked_for(gateway
         ({"format": "xlsx"}, "format"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_by_name(gateway: Gateway, params: dict[str, str], param: str) -> None:
+async def test_invalid_queries_are_rejected_by_name(gateway: Gateway, params: dict[str, str], param: str) -> None:
     for form in ({}, {"format": "csv"}):
         error = (await get(gateway, status=400, **form | params))["error"]
         assert error["param"] == param
         assert error["type"] == "invalid_request_error"
 
 
-async def test_csv_holds_every_row(
+async def test_csv_contains_every_row(
     gateway: Gateway, records: list[UsageRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loragate.gateway.operations.usage_report.MAX_ROWS", 1)  # several pages
@@ -205,7 +205,7 @@ async def test_csv_holds_every_row(
     assert json.headers["content-type"] == "application/json"
 
 
-async def test_csv_of_nothing_has_its_names(gateway: Gateway) -> None:
+async def test_an_empty_csv_has_its_header(gateway: Gateway) -> None:
     async with gateway.http() as http:
         response = await http.get("/v1/usage", params={"format": "csv", "group_by": "model"})
     assert response.text == ",".join(["model", *SUMS]) + "\r\n"
@@ -219,7 +219,7 @@ def test_no_cell_becomes_a_formula(text: str) -> None:
 
 @pytest.fixture
 def statements() -> Iterator[list[str]]:
-    """What is sent to any database."""
+    """The statements sent to any database."""
     sent: list[str] = []
 
     def remember(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
@@ -233,7 +233,7 @@ def statements() -> Iterator[list[str]]:
 async def test_a_page_costs_two_statements_and_never_reads_the_ledger(
     gateway: Gateway, records: list[UsageRecord], statements: list[str]
 ) -> None:
-    await get(gateway)  # the key is known from here on
+    await get(gateway)  # the key is cached from here on
     await get(gateway, "/admin/v1/usage")
     for path, params in (
         ("/v1/usage", {"group_by": "hour,model,key"}),

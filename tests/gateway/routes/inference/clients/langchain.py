@@ -1,4 +1,4 @@
-"""Asks through langchain-openai, and prints what came of it as JSON. Arguments: base URL, key, model."""
+"""Sends requests through langchain-openai, and prints the results as JSON. Arguments: base URL, key, model."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Asks through litellm, and prints what came of it as JSON. Arguments: base URL, key, model."""
+"""Sends requests through litellm, and prints the results as JSON. Arguments: base URL, key, model."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 sys.path.pop(0)  # this folder, where this file has the package's name
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would fetch prices from elsewhere
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would download prices
 import litellm
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

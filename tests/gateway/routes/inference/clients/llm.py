@@ -1,4 +1,4 @@
-"""Asks with the `llm` program, and prints what came of it as JSON. Arguments: base URL, key, model."""
+"""Sends requests with the `llm` program, and prints the results as JSON. Arguments: base URL, key, model."""
 
 import json
 import os

@@ -1,10 +1,10 @@
-"""An engine's numbers in which every field has a value of its own."""
+"""Engine statistics in which every field has a different value."""
 
 from loragate.v1 import engine_pb2 as pb
 
 
 def full_stats(*adapters: pb.AdapterRef) -> pb.StatsResponse:
-    """With a row, demand and residence for each adapter; the first runs, the others wait."""
+    """Return statistics with a row, demand and residency for each adapter; the first runs, the others wait."""
     stats = pb.StatsResponse(
         started_at=1_700_000_000.5,
         failures=[pb.Failures(code=pb.ERROR_CODE_INTERNAL, count=3), pb.Failures(code=pb.ERROR_CODE_NON_FINITE)],

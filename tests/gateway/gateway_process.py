@@ -1,4 +1,4 @@
-"""A gateway in a process of its own: one that can be killed, and whose memory is its alone."""
+"""A gateway in its own process, which a test can kill and whose memory it can measure."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loragate.gateway.config.gateway import GatewayConfig
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 
 _PROGRAM = """
@@ -30,23 +30,23 @@ run(GatewayConfig(**fields), sock)
 
 
 @dataclass(frozen=True)
-class OwnProcess:
-    """A gateway that is ready, and the process it runs in."""
+class GatewayProcess:
+    """A gateway that is ready, and its process."""
 
     gateway: Gateway
     process: asyncio.subprocess.Process
 
     def peak_bytes(self) -> int:
-        """The most memory that it has held since it started, or since `forget_peak`."""
+        """Return the peak memory since its start, or since `reset_peak`."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
-    def forget_peak(self) -> None:
+    def reset_peak(self) -> None:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
 
 def connections(config: GatewayConfig) -> dict[str, Any]:
-    """The settings without which there is no gateway, as JSON can hold them."""
+    """Return the required settings of a gateway as JSON values."""
     return {
         "database_url": config.database_url,
         "blob_url": config.blob_url,
@@ -57,10 +57,10 @@ def connections(config: GatewayConfig) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def in_own_process(
+async def gateway_in_a_process(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
-) -> AsyncIterator[OwnProcess]:
-    """Killed at the end, unless it has ended before."""
+) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway in a process, which is killed at the end unless it has ended before."""
     fields = connections(config) | {"heartbeat_timeout": 30.0, "hub": config.imports.hub}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _PROGRAM, json.dumps(fields), stdout=asyncio.subprocess.PIPE
@@ -71,7 +71,7 @@ async def in_own_process(
         tenant_id, key, other_key = tenants
         gateway = Gateway(f"http://127.0.0.1:{port}", config, engine, None, key, other_key, tenant_id)  # type: ignore[arg-type]
         await gateway.until_ready()
-        yield OwnProcess(gateway, process)
+        yield GatewayProcess(gateway, process)
     finally:
         if process.returncode is None:
             process.kill()

@@ -1,4 +1,4 @@
-"""What a fine-tuning worker says, without one: to the store of a gateway, in its place."""
+"""Stands in for a fine-tuning worker: writes to a gateway's store what a worker would write."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from loragate.finetune.data.formats import Method
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.finetune.jobs.model_name import TRAINED, tuned_name
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, resolve_recipe
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 WORKER = "w1"
 TOKENS = 1000
 
 
-class WorkerSide:
+class FakeWorker:
     """Holds one job at a time."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -25,43 +25,43 @@ class WorkerSide:
         self.store: Store = gateway.services.store
         self.tenant_id = gateway.tenant_id
 
-    async def say(self, method: str, job_id: str, *arguments: Any, **named: Any) -> Any:
-        """What needs no lease, or has it."""
+    async def run(self, method: str, job_id: str, *arguments: Any, **named: Any) -> Any:
+        """Run an operation of the worker, with its lease if needed."""
         lease = () if method == "log_event" else (WORKER,)
         async with self.store.tenant(self.tenant_id, write=True) as scope:
             return await getattr(scope.job_lease, method)(job_id, *lease, *arguments, **named)
 
     async def validate(self) -> Job:
-        """The next job, whose file has twenty examples."""
+        """Claim the next job and validate its file, which has twenty examples."""
         job = await self._claim(JobStatus.VALIDATING)
         kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
         asked = kind.model_validate(dict(job.request.hyperparameters))
         facts = BaseFacts(16, 256, 64), None if asked.streaming else DataFacts(20, TOKENS)
         recipe = resolve_recipe(asked, Method(job.request.method), *facts, job.request.seed)
-        await self.say("validated", job.id, recipe.to_document(), TOKENS * recipe.epochs)
+        await self.run("validated", job.id, recipe.to_document(), TOKENS * recipe.epochs)
         return job
 
     async def train(self, steps: int = 4) -> Job:
-        """The next job, as far as half of it."""
+        """Claim the next job and train half of it."""
         job = await self._claim(JobStatus.QUEUED)
         for step in range(1, steps // 2 + 1):
-            await self.say("progress", job.id, step, steps)
+            await self.run("progress", job.id, step, steps)
             figures = {"step": step, "steps": steps, "train_loss": 2.0 / step, "token_accuracy": 0.5}
-            await self.say("log_event", job.id, f"Step {step}/{steps}", type="metrics", data=figures)
+            await self.run("log_event", job.id, f"Step {step}/{steps}", type="metrics", data=figures)
         return job
 
     async def succeed(self, job: Job, upload: Any) -> str:
-        """Its adapter is there. What it is called."""
+        """Finish the job with an adapter; return its name."""
         name = tuned_name(MODEL_ID, "first", job.request.suffix, job.id)
         await upload(name.adapter)
         async with self.store.tenant(self.tenant_id, write=True) as scope:
             await scope.adapters.set_alias(name.adapter, TRAINED, [AliasTarget(1)])
-        await self.say("succeed", job.id, name.model, "file-results")
+        await self.run("succeed", job.id, name.model, "file-results")
         return name.model
 
     async def fail(self, job: Job) -> None:
-        """Its file is not good."""
-        await self.say("fail", job.id, Failure("invalid_training_file", "Line 3: it is no JSON.", "training_file"))
+        """Fail the job because of its file."""
+        await self.run("fail", job.id, Failure("invalid_training_file", "Line 3: it is no JSON.", "training_file"))
 
     async def _claim(self, stage: JobStatus) -> Job:
         async with self.store.admin(write=True) as admin:

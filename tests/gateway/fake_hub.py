@@ -1,4 +1,4 @@
-"""A server that stands in for a hub and its CDN: answers what it is told, and remembers what it was asked."""
+"""A fake hub with its CDN: sends scripted responses and records its requests."""
 
 import asyncio
 import ssl
@@ -12,7 +12,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Reply:
-    """`stalls_after` so many bytes of the body nothing more comes, and the connection stays open."""
+    """A scripted response. After `stalls_after` bytes of the body nothing more is sent, and the
+    connection stays open.
+    """
 
     body: bytes = b""
     status: int = 200
@@ -22,20 +24,20 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request, its headers in lower case."""
+class HubRequest:
+    """A received request, its headers in lower case."""
 
     target: str
     headers: dict[str, str]
 
 
-class StandInHub:
-    """`replies` by path and query; what is not there is 404."""
+class FakeHub:
+    """A hub with `replies` by path and query; all others are 404."""
 
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
-        self.asked: list[Asked] = []
-        self.waiting = asyncio.Event()  # somebody waits for bytes that do not come
+        self.asked: list[HubRequest] = []
+        self.waiting = asyncio.Event()  # a client waits for bytes that do not arrive
         self.resume = asyncio.Event()
         self.port = 0
 
@@ -44,7 +46,7 @@ class StandInHub:
         return f"http://127.0.0.1:{self.port}"
 
     def offer(self, repository: str, folder: Path) -> None:
-        """The two files of an adapter, at the commit."""
+        """Serve the two files of an adapter, at the commit."""
         for file in folder.iterdir():
             self.replies[f"/{repository}/resolve/{COMMIT}/{file.name}"] = Reply(file.read_bytes())
 
@@ -54,7 +56,7 @@ class StandInHub:
             first, *lines = head.strip().split("\r\n")
             target = first.split()[1]
             self.asked.append(
-                Asked(target, {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)})
+                HubRequest(target, {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)})
             )
             await self._send(writer, self.replies.get(target, Reply(status=404)))
         writer.close()
@@ -74,8 +76,8 @@ class StandInHub:
 
 
 @asynccontextmanager
-async def stand_in_hub(context: ssl.SSLContext | None = None) -> AsyncIterator[StandInHub]:
-    hub = StandInHub()
+async def fake_hub(context: ssl.SSLContext | None = None) -> AsyncIterator[FakeHub]:
+    hub = FakeHub()
     server = await asyncio.start_server(hub.answer, "127.0.0.1", 0, ssl=context)
     hub.port = server.sockets[0].getsockname()[1]
     try:

@@ -1,4 +1,4 @@
-"""What a gateway of the tests needs before it starts."""
+"""The configuration, database and tenants that a test gateway needs before it starts."""
 
 import shutil
 import tempfile
@@ -14,7 +14,7 @@ from loragate.adapter_store.store import Store
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
 from tests.gateway import tiny_model
-from tests.gateway.running import ADMIN_KEY
+from tests.gateway.running_gateway import ADMIN_KEY
 from tests.gateway.stub_engine import StubEngine
 
 
@@ -30,13 +30,15 @@ async def stub_engine(tokenizer: Tokenizer, **of_manifest: Any) -> AsyncIterator
             await stub.kill()
 
 
-_folder = tempfile.TemporaryDirectory(prefix="lg-prepared-")  # goes with the process
+_folder = tempfile.TemporaryDirectory(prefix="lg-prepared-")  # removed with the process
 _SECRET_KEY = b"a secret key for the tests"
 _tenants: tuple[str, str, str] | None = None  # of the database that has some
 
 
 async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
-    """With a fresh database in `folder`, copied: to make one takes longer than most tests."""
+    """Return a configuration with a new database in `folder`, copied, because creating one takes longer than most
+    tests.
+    """
     empty = Path(_folder.name) / "empty.db"
     if not empty.exists():
         await upgrade(f"sqlite+aiosqlite:///{empty}.new")
@@ -53,13 +55,13 @@ def _config(folder: Path, engine_target: str) -> GatewayConfig:
         engine_target=engine_target,
         data_dir=folder,
         grpc_listen="127.0.0.1:0",
-        imports=ImportConfig(hub="http://127.0.0.1:9", hosts=()),  # nobody is there
-        heartbeat_timeout=30.0,  # the engine's stub shares this process, and with it every pause
+        imports=ImportConfig(hub="http://127.0.0.1:9", hosts=()),  # no server listens there
+        heartbeat_timeout=30.0,  # the fake engine shares this process, and with it every pause
     )
 
 
 async def new_admin_key(config: GatewayConfig) -> None:
-    """The one of the tests, for a store that has no tenants."""
+    """Return the admin key of the tests, for a store without tenants."""
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     try:
         await store.set_admin_key(ADMIN_KEY)
@@ -68,7 +70,7 @@ async def new_admin_key(config: GatewayConfig) -> None:
 
 
 async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
-    """The first tenant's id, its key, and another tenant's key."""
+    """Return the first tenant's id, its key, and another tenant's key."""
     global _tenants
     if not _is_empty(config):
         return await _add_tenants(config)
@@ -81,7 +83,7 @@ async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
 
 
 def _is_empty(config: GatewayConfig) -> bool:
-    """Its database is the copy that `new_config` made, and nothing else."""
+    """Return whether its database is the copy that `new_config` made, without changes."""
     file, empty = config.data_dir / "loragate.db", Path(_folder.name) / "empty.db"
     ours = config.database_url == f"sqlite+aiosqlite:///{file}" and config.secret_key == _SECRET_KEY
     return ours and file.read_bytes() == empty.read_bytes()

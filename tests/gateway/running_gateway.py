@@ -1,4 +1,4 @@
-"""A gateway on a real port, in the loop of the test."""
+"""A gateway on a real port, in the event loop of the test."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from loragate.gateway.services import Services
 from tests.gateway.stub_engine import StubEngine
 
 ADMIN_KEY = "an-admin-key-of-the-tests"
-_CERTIFICATES = ssl.create_default_context()  # each client would load them anew, which takes 20 ms
+_CERTIFICATES = ssl.create_default_context()  # each client would load them again, which takes 20 ms
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Gateway:
     other_key: str
     tenant_id: str
     grpc_target: str = ""
-    services: Services | None = None  # None: it runs in a process of its own
+    services: Services | None = None  # None: it runs in its own process
     server: uvicorn.Server | None = None
 
     def openai(self, key: str | None = None, *, max_retries: int = 0) -> AsyncOpenAI:
@@ -61,7 +61,9 @@ class Gateway:
                 await asyncio.sleep(0.02)
 
     def spools(self, process: int | str = "self") -> list[str]:
-        """What it has on its disk of uploads that come. Such files have no name; whoever has them open has them."""
+        """Return the spool files of uploads in progress. Such files have no name; they exist for those that have them
+        open.
+        """
         opened = [_target(file) for file in Path(f"/proc/{process}/fd").iterdir()]
         return [name for name in opened if name.startswith(str(self.config.upload_dir))]
 
@@ -79,7 +81,7 @@ def _target(file: Path) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Ends when it is told to, not at uvicorn's next look."""
+    """Ends on request, not at uvicorn's next check."""
 
     def __init__(self, settings: uvicorn.Config) -> None:
         super().__init__(settings)
@@ -105,7 +107,9 @@ async def serving(
     send_buffer: int | None = None,
     port: int = 0,
 ) -> AsyncIterator[Gateway]:
-    """`send_buffer` bounds what the kernel keeps for clients that do not read; its own idea is megabytes."""
+    """Run a gateway. `send_buffer` bounds what the kernel buffers for clients that do not read; its default is
+    megabytes.
+    """
     lifecycle = Lifecycle()
     sock = socket.create_server(("127.0.0.1", port))
     if send_buffer is not None:
