@@ -10,7 +10,7 @@ from loragate.gateway.grpc.requests import chat_request
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.v1 import inference_pb2 as pb
 from tests.attacks.raw_http import exchange, post
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -131,5 +131,5 @@ async def test_messages_of_nothing_over_grpc(attacked: Gateway) -> None:
         chat_request(b"\x12\x00" * MANY)
     async with connected(attacked.grpc_target, attacked.key) as client:
         flood = pb.ChatRequest(model=MODEL_ID, messages=[{"role": "user", "content": ""}] * 5000)
-        error = await refusal(client.inference.Chat(flood, metadata=client.metadata))
+        error = await rejection(client.inference.Chat(flood, metadata=client.metadata))
         assert error.param == "messages"

@@ -12,7 +12,7 @@ import pytest
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import inference_pb2 as pb
-from tests.gateway.grpc_client import Client, code_of, connected, refusal
+from tests.gateway.grpc_client import Client, code_of, connected, rejection
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
@@ -28,7 +28,7 @@ async def test_messages_over_the_limit(
     async with serving(small, engine, tenants) as gateway, connected(gateway.grpc_target, gateway.key) as client:
         await gateway.until_ready()
         a_little = pb.GenerateRequest(model=MODEL_ID, prompt="x" * 5000)
-        error = await refusal(client.inference.Generate(a_little, metadata=client.metadata))
+        error = await rejection(client.inference.Generate(a_little, metadata=client.metadata))
         assert (error.status, error.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "request_too_large")
         far = pb.GenerateRequest(model=MODEL_ID, prompt="x" * 50_000)
         assert (
@@ -47,13 +47,13 @@ async def test_what_unpacks_to_more_is_not_unpacked(gateway: Gateway, client: Cl
 
 
 async def test_a_call_without_a_message(client: Client) -> None:
-    error = await refusal(client.raw(CHAT_METHOD))
+    error = await rejection(client.raw(CHAT_METHOD))
     assert (error.status, error.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_message")
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x12\x02\x0a\x00\xff" * 50])
 async def test_bytes_that_are_no_message(client: Client, raw: bytes) -> None:
-    error = await refusal(client.raw(CHAT_METHOD, raw))
+    error = await rejection(client.raw(CHAT_METHOD, raw))
     assert (error.status, error.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_message")
 
 

@@ -25,7 +25,7 @@ from tests.attacks.adapter_files import Files
 from tests.attacks.malformed_configs import Case
 from tests.gateway.gateway_process import gateway_in_a_process
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
@@ -155,7 +155,7 @@ def messages(files: Files) -> Iterator[pb.UploadRequest]:
 async def test_grpc_says_the_same(host: Gateway, good: dict[str, Files], name: str) -> None:
     case = CASES[name]
     async with connected(host.grpc_target, host.key) as client:
-        told = await refusal(client.adapters.Upload(messages(case.change(good[case.kind])), metadata=client.metadata))
+        told = await rejection(client.adapters.Upload(messages(case.change(good[case.kind])), metadata=client.metadata))
     assert told.status is grpc.StatusCode.INVALID_ARGUMENT
     check_told(case, told.message, told.param)
 

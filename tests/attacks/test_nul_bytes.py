@@ -11,7 +11,7 @@ from loragate.adapter_store.database.schema import upgrade
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import adapters_pb2, inference_pb2
 from tests.gateway.gateway_setup import new_tenants
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
@@ -111,4 +111,4 @@ async def test_over_rest(gateway: Gateway) -> None:
             client.adapters.Delete(adapters_pb2.DeleteAdapterRequest(name=NUL), metadata=client.metadata),
         ]
         for call in calls:
-            assert (await refusal(call)).code != "internal_error"
+            assert (await rejection(call)).code != "internal_error"

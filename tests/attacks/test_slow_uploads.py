@@ -10,7 +10,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import adapters_pb2 as pb
 from tests.attacks.raw_http import connected, head
 from tests.gateway.grpc_client import connected as grpc_connected
-from tests.gateway.grpc_client import refusal
+from tests.gateway.grpc_client import rejection
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
@@ -86,7 +86,7 @@ async def test_over_grpc(gateway: Gateway, pause: float | None) -> None:
         await asyncio.Event().wait()
 
     async with grpc_connected(gateway.grpc_target, gateway.key) as client:
-        refused = await refusal(client.adapters.Upload(messages(), metadata=client.metadata))
+        refused = await rejection(client.adapters.Upload(messages(), metadata=client.metadata))
     assert refused.code == "request_timeout"
     await gateway.until_nothing_is_spooled()
 
@@ -116,7 +116,7 @@ async def test_slow_uploads_of_one_tenant_are_bounded_and_do_not_affect_others(p
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_uploads")
             assert "retry-after" in refused.headers
             async with grpc_connected(patient.grpc_target, patient.key) as client:
-                told = await refusal(
+                told = await rejection(
                     client.adapters.Upload(iter([pb.UploadRequest(name="a")]), metadata=client.metadata)
                 )
             assert told.code == "too_many_uploads"

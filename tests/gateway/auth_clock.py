@@ -1,11 +1,11 @@
-"""Time for the cache of keys."""
+"""A clock for the cache of keys."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class Clock:
-    """In the place of `elapsed`: what is known runs out only when a test says so."""
+    """Replaces `elapsed`: cache entries expire only when a test moves it."""
 
     now: float = 1000.0
 

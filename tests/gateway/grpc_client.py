@@ -1,4 +1,4 @@
-"""A tenant's gRPC client, and what an error says."""
+"""A tenant's gRPC client, and its errors."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,9 +27,9 @@ class Client:
         self.fine_tuning: Any = FineTuningServiceStub(channel)
 
     async def raw(self, method: str, *messages: bytes) -> list[bytes]:
-        """All that comes back.
+        """Return all responses.
 
-        One message goes out with the call: refused while it sends afterwards, grpc.aio reports INTERNAL now and then.
+        One message goes out with the call: rejected while it sends afterwards, grpc.aio sometimes reports INTERNAL.
         """
         if len(messages) == 1:
             call = self.channel.unary_stream(method)(messages[0], metadata=self.metadata)
@@ -46,15 +46,15 @@ async def connected(target: str, key: str | None, **options: int) -> AsyncIterat
 
 
 async def code_of(call: Any) -> grpc.StatusCode:
-    """Of a call that fails."""
+    """Return the status of a call that fails."""
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await call
     return failed.value.code()
 
 
 @dataclass
-class Told:
-    """An error as a client that knows google.rpc reads it."""
+class RichError:
+    """An error as a client with google.rpc reads it."""
 
     status: grpc.StatusCode
     message: str
@@ -65,7 +65,7 @@ class Told:
     request_id: str
 
 
-def told(error: grpc.aio.AioRpcError) -> Told:
+def rich_error(error: grpc.aio.AioRpcError) -> RichError:
     status = rpc_status.from_call(error)
     assert status is not None, error
     assert status.code == error.code().value[0]
@@ -78,7 +78,7 @@ def told(error: grpc.aio.AioRpcError) -> Told:
                 detail.Unpack(found[kind])
     info = found[ErrorInfo]
     assert (info.domain, info.reason) == ("loragate", info.metadata["code"].upper())
-    return Told(
+    return RichError(
         error.code(),
         status.message,
         info.metadata["code"],
@@ -89,8 +89,8 @@ def told(error: grpc.aio.AioRpcError) -> Told:
     )
 
 
-async def refusal(call: Any) -> Told:
-    """What a call that must fail says."""
+async def rejection(call: Any) -> RichError:
+    """Return the error of a call that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await call
-    return told(failed.value)
+    return rich_error(failed.value)

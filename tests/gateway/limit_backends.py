@@ -93,7 +93,7 @@ class BackendOnTestClock:
         return (await self.execute_all(operation, tenant=tenant)).results[0]
 
     async def execute_all(self, *operations: Operation, tenant: str = "tn_a") -> BackendResponse:
-        """In one call."""
+        """Execute the commands in one call."""
         return await self.backend.execute(tenant, self.incarnation, operations)
 
     async def restore(

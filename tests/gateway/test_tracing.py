@@ -23,7 +23,7 @@ from loragate.gateway.tracing import engine as engine_spans
 from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.inference_pb2 import GenerateRequest
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
@@ -133,7 +133,7 @@ async def test_a_chat_from_the_clients_span_to_the_engines_steps(
 
 
 def _overload(tenant_id: str) -> pb.Load:
-    """No queue exists where there is no tenant."""
+    """Return a report with a long queue of the tenant, or none if there is no tenant."""
     queues = [pb.TenantQueue(tenant_id=tenant_id, weight=1, seconds=100)] if tenant_id else []
     return pb.Load(request_seconds=1, active_weight=1, tenants=queues)
 
@@ -171,7 +171,7 @@ async def test_traces_over_grpc(traced: Gateway, collector: Collector) -> None:
         assert call.attributes["gen_ai.response.finish_reasons"] == ["length"]
 
         traced.engine.fails = lambda submit: True
-        assert (await refusal(client.inference.Generate(request, metadata=client.metadata))).status
+        assert (await rejection(client.inference.Generate(request, metadata=client.metadata))).status
     spans = await spans_of(collector, "loragate.v1.InferenceService/Generate")
     root = spans["loragate.v1.InferenceService/Generate"]
     assert root.attributes["rpc.response.status_code"] == root.attributes["error.type"] == grpc.StatusCode.INTERNAL.name

@@ -55,7 +55,7 @@ async def test_scopes(gateway: Gateway) -> None:
             assert refused.json()["error"]["code"] == "insufficient_scope"
 
 
-async def test_revoked_here_is_refused_at_once(gateway: Gateway) -> None:
+async def test_a_key_revoked_in_this_process_is_rejected_at_once(gateway: Gateway) -> None:
     async with gateway.admin() as admin, gateway.openai() as client:
         await client.models.list()  # now it is cached
         keys = (await admin.get(f"/admin/v1/tenants/{gateway.tenant_id}/keys")).json()["data"]
@@ -65,7 +65,7 @@ async def test_revoked_here_is_refused_at_once(gateway: Gateway) -> None:
             await client.models.list()
 
 
-async def test_logs_hold_no_keys_prompts_or_paths(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_contain_no_keys_prompts_or_paths(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="loragate")
     async with gateway.openai() as client, gateway.http() as http:
         await client.completions.create(model=MODEL_ID, prompt="a secret prompt")

@@ -23,7 +23,7 @@ Tenants = tuple[str, str, str]
 
 @dataclass
 class Worker:
-    """What one gateway process has."""
+    """The parts of one gateway process."""
 
     store: Store
     authenticator: Authenticator
@@ -56,7 +56,7 @@ async def revoke(store: Store, principal: Any) -> None:
         await admin.keys.revoke(principal.key_id)
 
 
-async def test_a_snapshot_counts_for_its_lifetime_and_no_longer(
+async def test_a_cached_key_is_valid_for_its_lifetime_and_no_longer(
     config: GatewayConfig, tenants: Tenants, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices()) as here, worker(config, LocalNotices()) as elsewhere:
@@ -84,7 +84,9 @@ async def test_the_lifetime_counts_from_before_the_read(config: GatewayConfig, t
         assert len(here.reads) == 2
 
 
-async def test_a_notice_ends_it_at_once_in_every_process(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
+async def test_a_notice_invalidates_the_entry_at_once_in_every_process(
+    config: GatewayConfig, tenants: Tenants, clock: Clock
+) -> None:
     notices = LocalNotices()
     async with worker(config, notices) as here, worker(config, notices) as elsewhere:
         workers = (here, elsewhere)
@@ -97,7 +99,7 @@ async def test_a_notice_ends_it_at_once_in_every_process(config: GatewayConfig, 
         assert len(here.reads) == reads, "what concerns one tenant makes nobody else wait"
 
 
-async def test_whoever_may_have_missed_a_notice_forgets_all(
+async def test_a_process_that_may_have_missed_a_notice_discards_all_entries(
     config: GatewayConfig, tenants: Tenants, clock: Clock
 ) -> None:
     notices = LocalNotices()
@@ -110,7 +112,7 @@ async def test_whoever_may_have_missed_a_notice_forgets_all(
         assert len(here.reads) == 4
 
 
-async def test_a_late_answer_brings_no_revoked_key_back(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
+async def test_a_late_read_revives_no_revoked_key(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
     async with worker(config, LocalNotices()) as here:
         read_it, go_on = asyncio.Event(), asyncio.Event()
 
@@ -129,7 +131,7 @@ async def test_a_late_answer_brings_no_revoked_key_back(config: GatewayConfig, t
         await revoke(here.store, snapshot.principal)
         assert await here.authenticator.principal(tenants[1]) is None
         go_on.set()
-        assert await early is not None  # it came before the revocation
+        assert await early is not None  # it read before the revocation
         assert await here.authenticator.principal(tenants[1]) is None
 
 
@@ -140,7 +142,7 @@ async def test_callers_share_one_read(config: GatewayConfig, tenants: Tenants, c
     assert len(here.reads) == 1
 
 
-async def test_without_a_database_the_known_go_on_until_the_bound(
+async def test_without_a_database_cached_keys_work_until_the_bound(
     config: GatewayConfig, tenants: Tenants, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices()) as here:
@@ -159,7 +161,7 @@ async def test_without_a_database_the_known_go_on_until_the_bound(
             await here.authenticator.principal(tenants[1])
 
 
-async def test_a_database_that_hangs_is_away(
+async def test_a_hanging_database_counts_as_unavailable(
     config: GatewayConfig, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOKUP_SECONDS", 0.01)
@@ -174,7 +176,7 @@ async def test_a_database_that_hangs_is_away(
             await here.authenticator.principal(tenants[1])
 
 
-async def test_a_snapshot_ends_when_its_key_does(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
+async def test_a_cache_entry_ends_when_its_key_expires(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
     async with worker(config, LocalNotices()) as here:
 
         async def ends_soon(read: Callable[[], Awaitable[Authentication | None]]) -> Authentication | None:
@@ -190,7 +192,7 @@ async def test_a_snapshot_ends_when_its_key_does(config: GatewayConfig, tenants:
         assert await here.authenticator.principal(tenants[1]) is None
 
 
-async def test_unknown_keys_are_not_kept(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
+async def test_unknown_keys_are_not_cached(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
     async with worker(config, LocalNotices()) as here:
         for _ in range(2):
             assert await here.authenticator.principal(tenants[1][:-1]) is None
@@ -208,12 +210,12 @@ async def test_uses_are_written_in_batches(config: GatewayConfig, tenants: Tenan
         async with here.store.admin() as admin:
             used = (await admin.keys.get(principal.key_id)).last_used_at
             assert used is not None
-        await here.key_use.write()  # nobody called since
+        await here.key_use.write()  # no call since
         async with here.store.admin() as admin:
             assert (await admin.keys.get(principal.key_id)).last_used_at == used
 
 
-async def test_uses_that_could_not_be_written_wait(
+async def test_uses_that_could_not_be_written_are_kept(
     config: GatewayConfig, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with worker(config, LocalNotices()) as here:

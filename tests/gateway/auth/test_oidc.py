@@ -88,7 +88,7 @@ def issuer() -> Any:
     server.server_close()
 
 
-async def test_the_named_are_let_in(issuer: Issuer) -> None:
+async def test_listed_operators_are_admitted(issuer: Issuer) -> None:
     operators = OidcOperators(issuer.config())
     for _ in range(3):
         assert await operators.principal(issuer.token()) == AdminPrincipal("alice")
@@ -99,7 +99,7 @@ async def test_the_named_are_let_in(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("groups", [None, [], "staff", ["admin"], {"admins": True}, "administrators-not-admins"])
-async def test_others_are_not(issuer: Issuer, groups: Any) -> None:
+async def test_others_are_rejected(issuer: Issuer, groups: Any) -> None:
     with pytest.raises(Forbidden):
         await OidcOperators(issuer.config()).principal(issuer.token(groups=groups))
 
@@ -125,7 +125,7 @@ async def test_others_are_not(issuer: Issuer, groups: Any) -> None:
         {"sub": 7},
     ],
 )
-async def test_claims_that_do_not_fit(issuer: Issuer, claims: dict[str, Any]) -> None:
+async def test_claims_that_do_not_match(issuer: Issuer, claims: dict[str, Any]) -> None:
     times = {
         name: int(time.time()) + claims[name] for name in ("exp", "nbf", "iat") if isinstance(claims.get(name), int)
     }
@@ -137,7 +137,7 @@ async def test_clocks_may_differ_a_little(issuer: Issuer) -> None:
     assert await OidcOperators(issuer.config()).principal(issuer.token(exp=now - 20, iat=now + 20)) is not None
 
 
-async def test_a_clock_that_is_set_back_revives_no_token(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_setting_the_clock_back_revives_no_token(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     operators, now = OidcOperators(issuer.config()), time.time()
     token = issuer.token(exp=int(now) + 60)
     assert await operators.principal(token) is not None
@@ -148,14 +148,14 @@ async def test_a_clock_that_is_set_back_revives_no_token(issuer: Issuer, monkeyp
 
 
 def signed_with_the_public_key(key: RSAKey, body: str) -> str:
-    """As HS256, which our library refuses to make itself."""
+    """Return a token signed as HS256, which our library refuses to create."""
     head = base64.urlsafe_b64encode(orjson.dumps({"alg": "HS256", "kid": key.kid})).rstrip(b"=")
     signed = head + b"." + body.encode()
     signature = hmac.digest(key.as_pem(private=False), signed, "sha256")
     return (signed + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
 
 
-async def test_signatures_that_prove_nothing(issuer: Issuer) -> None:
+async def test_invalid_signatures_are_rejected(issuer: Issuer) -> None:
     operators = OidcOperators(issuer.config())
     good = issuer.token()
     head, body, signature = good.split(".")
@@ -176,13 +176,13 @@ async def test_signatures_that_prove_nothing(issuer: Issuer) -> None:
     assert await operators.principal(good) is not None
 
 
-async def test_a_key_that_comes_with_the_token_is_not_looked_at(issuer: Issuer) -> None:
+async def test_a_key_within_the_token_is_ignored(issuer: Issuer) -> None:
     mine = rsa("mine")
     token = issuer.token(mine, header={"jwk": mine.as_dict(private=False), "jku": f"{issuer.url}/keys"})
     assert await OidcOperators(issuer.config()).principal(token) is None
 
 
-async def test_symmetric_keys_are_never_taken(issuer: Issuer) -> None:
+async def test_symmetric_keys_are_never_accepted(issuer: Issuer) -> None:
     shared = OctKey.generate_key(256, {"kid": "shared"})
     issuer.keys.append(shared)
     assert await OidcOperators(issuer.config()).principal(issuer.token(shared, alg="HS256")) is None
@@ -213,7 +213,7 @@ async def test_keys_rotate(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> N
     assert issuer.asked == 2, "unknown keys make nobody ask without end"
 
 
-async def test_an_issuer_that_is_away(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_issuer_that_is_unavailable(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(issuer_keys, "elapsed", lambda: now[0])
     operators, token = OidcOperators(issuer.config()), issuer.token()
@@ -229,7 +229,7 @@ async def test_an_issuer_that_is_away(issuer: Issuer, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("jwks_uri", ["http://keys.example.org/", "file:///etc/passwd", "https://user@host/", "", None])
-async def test_keys_come_over_a_safe_way_only(issuer: Issuer, jwks_uri: Any) -> None:
+async def test_keys_are_fetched_over_a_secure_connection_only(issuer: Issuer, jwks_uri: Any) -> None:
     issuer.about = {"jwks_uri": jwks_uri}
     with pytest.raises(Unavailable):
         await OidcOperators(issuer.config()).principal(issuer.token())
@@ -244,7 +244,7 @@ async def test_keys_come_over_a_safe_way_only(issuer: Issuer, jwks_uri: Any) -> 
         ({"admin_value": ""}, "oidc.admin_value"),
     ],
 )
-def test_settings_that_let_anybody_in_are_refused(changes: dict[str, str], name: str) -> None:
+def test_settings_that_admit_any_token_are_rejected(changes: dict[str, str], name: str) -> None:
     with pytest.raises(ValueError, match=name):
         replace(OidcConfig("https://login.example.org", "loragate", "admins"), **changes)
 

@@ -49,7 +49,7 @@ OPERATORS_ONLY = {
 
 @dataclass(frozen=True)
 class Caller:
-    """`scopes` None: no tenant's."""
+    """A caller; `scopes` is None for callers without a tenant."""
 
     role: str
     authorization: str | None
@@ -85,7 +85,7 @@ def requirement_of(route: APIRoute) -> Requirement:
     return requirement
 
 
-def test_every_route_declares_who_may_call(config: GatewayConfig) -> None:
+def test_every_route_declares_its_requirement(config: GatewayConfig) -> None:
     routes = routes_of(create_app(config))
     assert len(routes) >= 25
     for route in routes:
@@ -100,7 +100,7 @@ def test_every_route_declares_who_may_call(config: GatewayConfig) -> None:
 
 
 def expected(requirement: Requirement, caller: Caller) -> int | None:
-    """401, 403, or None for a caller that is admitted."""
+    """Return 401, 403, or None for a caller that is admitted."""
     if isinstance(requirement, Public):
         return None
     if isinstance(requirement, AdminOrAnybody):
@@ -165,7 +165,7 @@ async def callers(store: Store, gateway: Gateway) -> list[Caller]:
 
 
 def url_of(route: APIRoute, **values: str) -> str:
-    """With `values` in the path where it has such places, else with what does not exist."""
+    """Return the route's URL, with `values` for its path parameters, or with names that do not exist."""
     url = route.path.replace("{model:path}", "{model}")
     for parameter in route.dependant.path_params:
         absent = "9" if parameter.name == "version" else "nothing"
@@ -190,8 +190,8 @@ async def test_every_route_with_every_role(config: GatewayConfig, gateway: Gatew
     assert not wrong
 
 
-def test_every_grpc_method_declares_who_may_call() -> None:
-    """Of all services that are described, but the engine's, which only the gateway calls."""
+def test_every_grpc_method_declares_its_requirement() -> None:
+    """Of all public services: only the gateway calls the engine's."""
     described = {
         f"/{service.full_name}/{method.name}": method
         for found in pkgutil.iter_modules(loragate.v1.__path__, "loragate.v1.")
@@ -220,7 +220,7 @@ async def test_every_grpc_method_with_every_role(gateway: Gateway, callers: list
 
 
 async def _code_of(call: Any, answers: list[bytes] | None = None) -> grpc.StatusCode:
-    """What a call ends with, once its answers, which are collected, have come."""
+    """Return the status of a call once its responses, which are collected, have come."""
     try:
         async for answer in call:
             if answers is not None:
@@ -230,10 +230,12 @@ async def _code_of(call: Any, answers: list[bytes] | None = None) -> grpc.Status
     return grpc.StatusCode.OK
 
 
-async def test_nobody_reaches_another_tenants_things_over_grpc(gateway: Gateway, store: Store, upload: Any) -> None:
+async def test_no_caller_reaches_another_tenants_resources_over_grpc(
+    gateway: Gateway, store: Store, upload: Any
+) -> None:
     await upload("poet")
     job_id = await _job(gateway)
-    before = await _everything(gateway, store)
+    before = await _resources(gateway, store)
     metadata = (("authorization", f"Bearer {gateway.other_key}"),)
     async with grpc.aio.insecure_channel(gateway.grpc_target) as channel:
         for name, method in METHODS.items():
@@ -247,11 +249,11 @@ async def test_nobody_reaches_another_tenants_things_over_grpc(gateway: Gateway,
                 assert not [word for word in (b"poet", job_id.encode()) if word in b"".join(answers)]
             else:
                 assert code in {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT}, (name, code)
-    assert await _everything(gateway, store) == before
+    assert await _resources(gateway, store) == before
 
 
 def _naming(adapter: str, job_id: str, method: str) -> bytes:
-    """A request for the adapter's first version, or the job, in the fields that the method has for it."""
+    """Return a request for the adapter's first version, or the job, in the fields that the method has for it."""
     service, _, name = method[1:].rpartition("/")
     request = GetMessageClass(default_pool().FindServiceByName(service).methods_by_name[name].input_type)()
     fields = request.DESCRIPTOR.fields_by_name
@@ -271,7 +273,7 @@ def _naming(adapter: str, job_id: str, method: str) -> bytes:
 async def test_no_tenant_reaches_objects_of_another(
     config: GatewayConfig, gateway: Gateway, store: Store, upload: Any
 ) -> None:
-    """The other tenant's strongest key, on every route, with all the names of what the first tenant has."""
+    """The other tenant's strongest key is used on every route, with all the names of the first tenant's resources."""
     await upload("poet")
     key_id, _ = await tenants_key(store, gateway.tenant_id, "all")
     async with gateway.admin() as admin:
@@ -300,7 +302,7 @@ async def test_no_tenant_reaches_objects_of_another(
         "/v1/responses": {"model": "poet", "input": "x"},
         "/v1/uploads/{upload_id}/complete": {"part_ids": ["part_x"]},
     }
-    before = await _everything(gateway, store)
+    before = await _resources(gateway, store)
     async with httpx.AsyncClient(base_url=gateway.base_url, timeout=30) as http:
         for route in routes_of(create_app(config)):
             for method in sorted(route.methods):
@@ -317,11 +319,11 @@ async def test_no_tenant_reaches_objects_of_another(
                 assert key_id not in response.text, told
                 assert gateway.tenant_id not in response.text, told
                 assert "poet" not in response.text or response.status_code == 404, told
-    assert await _everything(gateway, store) == before
+    assert await _resources(gateway, store) == before
 
 
 async def _files(gateway: Gateway) -> dict[str, str]:
-    """A file and an upload of the first tenant's."""
+    """Create a file and an upload of the first tenant."""
     async with gateway.http() as http:
         form: dict[str, Any] = {"data": {"purpose": "adapter"}, "files": {"file": ("poet", b"x")}}
         file = (await http.post("/v1/files", **form)).json()
@@ -331,7 +333,7 @@ async def _files(gateway: Gateway) -> dict[str, str]:
 
 
 async def _job(gateway: Gateway) -> str:
-    """A fine-tuning job of the first tenant's."""
+    """Create a fine-tuning job of the first tenant."""
     async with gateway.http() as http:
         form: dict[str, Any] = {"data": {"purpose": "fine-tune"}, "files": {"file": ("poet", b"x")}}
         file = (await http.post("/v1/files", **form)).json()["id"]
@@ -340,7 +342,7 @@ async def _job(gateway: Gateway) -> str:
     return job
 
 
-async def _everything(gateway: Gateway, store: Store) -> Any:
+async def _resources(gateway: Gateway, store: Store) -> Any:
     async with store.tenant(gateway.tenant_id) as scope, store.admin() as admin:
         return (
             list(await scope.adapters.list()),
@@ -353,7 +355,7 @@ async def _everything(gateway: Gateway, store: Store) -> Any:
         )
 
 
-async def test_a_tenants_administrator_manages_its_own_keys(gateway: Gateway, store: Store) -> None:
+async def test_a_tenant_administrator_manages_its_own_keys(gateway: Gateway, store: Store) -> None:
     _, secret = await tenants_key(store, gateway.tenant_id, "admin")
     url = f"/admin/v1/tenants/{gateway.tenant_id}"
     async with gateway.http(secret) as http:
@@ -377,7 +379,7 @@ async def test_a_tenants_administrator_manages_its_own_keys(gateway: Gateway, st
     assert own[3]["request_id"] == "req-1"
 
 
-async def test_every_act_names_who_did_it(gateway: Gateway, upload: Any) -> None:
+async def test_every_action_names_its_actor(gateway: Gateway, upload: Any) -> None:
     async with gateway.admin() as admin, gateway.http() as http:
         tenant = (await admin.post("/admin/v1/tenants", json={"name": "new"})).json()
         await admin.patch(f"/admin/v1/tenants/{tenant['id']}", json={"weight": 3})
@@ -386,7 +388,7 @@ async def test_every_act_names_who_did_it(gateway: Gateway, upload: Any) -> None
         await admin.delete(f"/admin/v1/tenants/{tenant['id']}")
         await upload("poet")
         await http.put("/v1/adapters/poet/aliases/old", json={"targets": [{"version": 1}]})
-        await http.delete("/v1/adapters/poet/versions/1")  # refused: no act
+        await http.delete("/v1/adapters/poet/versions/1")  # rejected: not an action
         await http.delete("/v1/adapters/poet")
         url = "/admin/v1/audit?limit=100"
         mine = (await admin.get(f"{url}&actor=admin_key")).json()["data"]

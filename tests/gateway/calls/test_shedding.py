@@ -13,7 +13,7 @@ from loragate.gateway.calls.shedding import Shedding, SheddingMetrics
 from loragate.gateway.errors import Unavailable
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.inference_pb2 import ChatMessage, ChatRequest, GenerateRequest
-from tests.gateway.grpc_client import Client, refusal
+from tests.gateway.grpc_client import Client, rejection
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -169,7 +169,7 @@ async def test_shedding_over_rest_and_grpc(gateway: Gateway, client: Client, mon
             )
         ),
     ):
-        told = await refusal(call)
+        told = await rejection(call)
         assert (told.status, told.code) == (grpc.StatusCode.UNAVAILABLE, "overloaded")
         assert told.retry_seconds
 

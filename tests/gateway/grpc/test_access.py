@@ -16,7 +16,7 @@ from loragate.adapter_store.auth.principal import Scope
 from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import adapters_pb2, engine_pb2, fine_tuning_pb2, inference_pb2
-from tests.gateway.grpc_client import connected, told
+from tests.gateway.grpc_client import connected, rich_error
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -43,7 +43,7 @@ async def key_with(gateway: Gateway, *scopes: str) -> str:
 
 
 async def status_of(gateway: Gateway, method: str, key: str | None) -> grpc.StatusCode:
-    """What a call without content comes to."""
+    """Return the status of a call without a message."""
     async with connected(gateway.grpc_target, key) as client:
         try:
             await client.raw(method, b"")
@@ -52,7 +52,7 @@ async def status_of(gateway: Gateway, method: str, key: str | None) -> grpc.Stat
     return grpc.StatusCode.OK
 
 
-def test_every_method_is_in_the_table_with_what_it_demands() -> None:
+def test_every_method_is_in_the_table_with_its_requirement() -> None:
     public = {name for name, method in METHODS.items() if isinstance(method.requirement, Public)}
     assert METHODS.keys() - public == set(TENANTS)
     assert {name.split("/")[1].rpartition(".")[0] for name in public} == {
@@ -67,7 +67,7 @@ def test_every_method_is_in_the_table_with_what_it_demands() -> None:
 
 
 @pytest.mark.parametrize("method", TENANTS)
-async def test_every_method_asks_for_a_key_of_a_tenant_with_its_scope(gateway: Gateway, method: str) -> None:
+async def test_every_method_requires_a_tenants_key_with_its_scope(gateway: Gateway, method: str) -> None:
     requirement = METHODS[method].requirement
     assert isinstance(requirement, TenantWith)
     others = {Scope.INFERENCE, Scope.ADAPTERS_READ, Scope.ADAPTERS_WRITE} - {*requirement.scopes}
@@ -89,7 +89,7 @@ async def test_every_method_asks_for_a_key_of_a_tenant_with_its_scope(gateway: G
         "/nothing",
     ],
 )
-async def test_what_is_not_in_the_table_does_not_exist(gateway: Gateway, method: str) -> None:
+async def test_unknown_methods_do_not_exist(gateway: Gateway, method: str) -> None:
     for key in (None, gateway.key, ADMIN_KEY):
         assert await status_of(gateway, method, key) == grpc.StatusCode.UNIMPLEMENTED
 
@@ -101,19 +101,19 @@ async def test_no_key(gateway: Gateway, authorization: str) -> None:
     async with connected(gateway.grpc_target, None) as client:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await client.inference.Chat(CHAT, metadata=(("authorization", authorization),))
-    error = told(failed.value)
+    error = rich_error(failed.value)
     assert error.status == grpc.StatusCode.UNAUTHENTICATED
     assert error.code in {"missing_api_key", "invalid_api_key"}
 
 
-async def test_nobody_is_read_before_he_is_known(gateway: Gateway) -> None:
-    """Without a key the answer comes although no message ever does."""
+async def test_nothing_is_read_before_authentication(gateway: Gateway) -> None:
+    """Without a key the response comes although no message ever does."""
     async with connected(gateway.grpc_target, None) as client:
         call = client.channel.stream_unary("/loragate.v1.AdapterService/Upload")()
         assert await call.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_a_revoked_key_is_refused_at_once(gateway: Gateway) -> None:
+async def test_a_revoked_key_is_rejected_at_once(gateway: Gateway) -> None:
     async with connected(gateway.grpc_target, gateway.key) as client, gateway.admin() as admin:
         await client.inference.Chat(CHAT, metadata=client.metadata)
         keys = (await admin.get(f"/admin/v1/tenants/{gateway.tenant_id}/keys")).json()["data"]
@@ -123,7 +123,7 @@ async def test_a_revoked_key_is_refused_at_once(gateway: Gateway) -> None:
     assert failed.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_a_foreign_adapter_is_as_good_as_none(gateway: Gateway, upload: Any) -> None:
+async def test_a_foreign_adapter_is_not_found(gateway: Gateway, upload: Any) -> None:
     await upload("poet")
     answers = []
     async with connected(gateway.grpc_target, gateway.other_key) as client:
@@ -131,14 +131,14 @@ async def test_a_foreign_adapter_is_as_good_as_none(gateway: Gateway, upload: An
             CHAT_OF = inference_pb2.ChatRequest(model=model, messages=CHAT.messages)
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await client.inference.Chat(CHAT_OF, metadata=client.metadata)
-            answers.append(told(failed.value))
+            answers.append(rich_error(failed.value))
         with pytest.raises(grpc.aio.AioRpcError) as hidden:
             await client.adapters.Get(adapters_pb2.GetAdapterRequest(name="poet"), metadata=client.metadata)
         assert not (await client.adapters.List(adapters_pb2.ListAdaptersRequest(), metadata=client.metadata)).data
     foreign, missing = answers
     assert (foreign.status, foreign.code) == (grpc.StatusCode.NOT_FOUND, "model_not_found")
     assert foreign.message.replace("poet", "missing") == missing.message
-    assert told(hidden.value).code == "adapter_not_found"
+    assert rich_error(hidden.value).code == "adapter_not_found"
 
 
 async def test_health_follows_readiness(gateway: Gateway) -> None:
@@ -166,7 +166,7 @@ async def test_health_follows_readiness(gateway: Gateway) -> None:
         assert await check(names[2]) == not_serving
 
 
-async def test_health_watchers_are_bounded_and_starve_nobody(gateway: Gateway) -> None:
+async def test_health_watchers_are_bounded_and_do_not_delay_others(gateway: Gateway) -> None:
     async with connected(gateway.grpc_target, gateway.key) as client:
         stub: Any = HealthStub(client.channel)
         watches = [stub.Watch(HealthCheckRequest()) for _ in range(64)]
@@ -189,7 +189,7 @@ async def test_reflection_lists_what_tenants_may_call(gateway: Gateway, version:
     assert {service.name for service in answer.list_services_response.service} == SERVICES
 
 
-async def test_reflection_tells_nothing_of_the_engine(gateway: Gateway) -> None:
+async def test_reflection_reveals_nothing_of_the_engine(gateway: Gateway) -> None:
     questions = [
         reflection_pb2.ServerReflectionRequest(file_by_filename=engine_pb2.DESCRIPTOR.name),
         reflection_pb2.ServerReflectionRequest(file_containing_symbol="loragate.v1.EngineService"),
@@ -210,8 +210,8 @@ async def test_reflection_tells_nothing_of_the_engine(gateway: Gateway) -> None:
     assert FileDescriptorProto.FromString(file).name == "loragate/v1/inference.proto"
 
 
-async def test_a_client_that_knows_nothing_learns_all_by_reflection(gateway: Gateway) -> None:
-    """As grpcurl does it, with the library's own client."""
+async def test_a_client_learns_every_message_by_reflection(gateway: Gateway) -> None:
+    """As grpcurl does, with the library's own client."""
     import asyncio
 
     def learn() -> set[str]:

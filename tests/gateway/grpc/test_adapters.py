@@ -12,7 +12,7 @@ from loragate.v1 import adapters_pb2 as pb
 from loragate.v1.inference_pb2 import ChatRequest
 from tests.gateway import tiny_model
 from tests.gateway.grpc.test_inference import as_rest
-from tests.gateway.grpc_client import Client, connected, refusal
+from tests.gateway.grpc_client import Client, connected, rejection
 from tests.gateway.running_gateway import Gateway
 
 POISONED = "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight"
@@ -25,7 +25,7 @@ async def narrow(small_gateway: Gateway) -> AsyncIterator[Client]:
 
 
 def parts(folder: Path, *, piece: int = 700, **first: str) -> Iterator[pb.UploadRequest]:
-    """As a client sends two files, cut anywhere."""
+    """Yield two files as a client sends them, split anywhere."""
     yield pb.UploadRequest(**first)
     for field, name in (("adapter_config", "adapter_config.json"), ("adapter_model", "adapter_model.safetensors")):
         data = (folder / name).read_bytes()
@@ -44,7 +44,7 @@ async def upload(client: Client, messages: Any) -> pb.AdapterVersion:
     return await client.adapters.Upload(messages, metadata=client.metadata)  # type: ignore[no-any-return]
 
 
-async def test_what_was_uploaded_is_what_the_engine_gets(gateway: Gateway, client: Client, tmp_path: Path) -> None:
+async def test_the_engine_gets_the_uploaded_bytes(gateway: Gateway, client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "poet")
     created = await upload(client, parts(folder, name="poet"))
     assert (created.name, created.version, created.status) == ("poet", 1, "ready")
@@ -56,7 +56,7 @@ async def test_what_was_uploaded_is_what_the_engine_gets(gateway: Gateway, clien
     await gateway.until_nothing_is_spooled()
 
 
-async def test_in_one_message_or_many_it_is_the_same_adapter(client: Client, tmp_path: Path) -> None:
+async def test_one_message_or_many_give_the_same_adapter(client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     whole = pb.UploadRequest(
         name="a",
@@ -67,9 +67,7 @@ async def test_in_one_message_or_many_it_is_the_same_adapter(client: Client, tmp
     assert one.digest == many.digest
 
 
-async def test_an_idempotency_key_is_one_upload_s_however_it_comes(
-    gateway: Gateway, client: Client, tmp_path: Path
-) -> None:
+async def test_an_idempotency_key_is_shared_with_rest(gateway: Gateway, client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     keyed = (*client.metadata, ("idempotency-key", "once"))
     first = client.adapters.Upload(parts(folder, name="a"), metadata=keyed)
@@ -78,7 +76,7 @@ async def test_an_idempotency_key_is_one_upload_s_however_it_comes(
     assert await again == created
     replayed = [dict(await call.initial_metadata()).get("idempotent-replayed") for call in (first, again)]
     assert replayed == [None, "true"]
-    other = await refusal(client.adapters.Upload(parts(folder, name="b"), metadata=keyed))
+    other = await rejection(client.adapters.Upload(parts(folder, name="b"), metadata=keyed))
     assert (other.status, other.code) == (grpc.StatusCode.ABORTED, "idempotency_key_reused")
     files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
     async with gateway.http() as http:
@@ -88,10 +86,10 @@ async def test_an_idempotency_key_is_one_upload_s_however_it_comes(
         assert (over_rest.status_code, over_rest.headers["idempotent-replayed"]) == (201, "true")
         assert len((await http.get("/v1/adapters/a/versions")).json()["data"]) == 1
     empty = (*client.metadata, ("idempotency-key", ""))
-    assert (await refusal(client.adapters.Upload(unended(), metadata=empty))).param == "Idempotency-Key"
+    assert (await rejection(client.adapters.Upload(unended(), metadata=empty))).param == "Idempotency-Key"
 
 
-async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path: Path) -> None:
+async def test_the_response_equals_that_of_rest(gateway: Gateway, client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     for name in ("a", "a", "b"):
         await upload(client, parts(folder, name=name, alias="canary" if name == "b" else "default"))
@@ -114,7 +112,7 @@ async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path:
             (version, "/v1/adapters/a/versions/2"),
             (placed, "/v1/adapters/a/aliases/split"),
         ):
-            assert ids_kept(as_rest(message)) == ids_kept(bare((await http.get(path)).json())), path
+            assert comparable(as_rest(message)) == comparable(bare((await http.get(path)).json())), path
         document = bare((await http.get("/v1/adapters/a")).json())
     assert {name: [as_rest(target) for target in to.targets] for name, to in adapter.aliases.items()} == document[
         "aliases"
@@ -123,19 +121,18 @@ async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path:
 
 
 def bare(document: Any) -> Any:
-    """Without JSON's null, false, 0 and empty values."""
+    """Return the document without JSON's null, false, 0 and empty values."""
     if isinstance(document, dict):
         return {key: bare(value) for key, value in document.items() if value not in (None, False, 0, "", [], {})}
     return [bare(each) for each in document] if isinstance(document, list) else document
 
 
-def ids_kept(document: Any) -> Any:
-    """Numbers that proto's JSON writes as text, as numbers; aliases, whose targets stand one level deeper there, left
-    out."""
+def comparable(document: Any) -> Any:
+    """Convert numbers that proto's JSON writes as text; remove aliases, whose targets are one level deeper there."""
     if isinstance(document, dict):
-        return {key: ids_kept(value) for key, value in document.items() if key not in ("aliases", "id", "size_bytes")}
+        return {key: comparable(value) for key, value in document.items() if key not in ("aliases", "id", "size_bytes")}
     if isinstance(document, list):
-        return [ids_kept(each) for each in document]
+        return [comparable(each) for each in document]
     return int(document) if isinstance(document, str) and document.isdigit() else document
 
 
@@ -143,20 +140,20 @@ async def test_deleting(client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     for _ in range(2):
         await upload(client, parts(folder, name="a"))
-    in_use = await refusal(
+    in_use = await rejection(
         client.adapters.DeleteVersion(pb.DeleteVersionRequest(name="a", version=2), metadata=client.metadata)
     )
     assert (in_use.status, in_use.code, in_use.param) == (grpc.StatusCode.ABORTED, "version_in_use", "version")
     gone = await client.adapters.DeleteVersion(pb.DeleteVersionRequest(name="a", version=1), metadata=client.metadata)
     assert (gone.name, gone.version, gone.deleted) == ("a", 1, True)
     assert (await client.adapters.Delete(pb.DeleteAdapterRequest(name="a"), metadata=client.metadata)).deleted
-    missing = await refusal(client.adapters.Get(pb.GetAdapterRequest(name="a"), metadata=client.metadata))
+    missing = await rejection(client.adapters.Get(pb.GetAdapterRequest(name="a"), metadata=client.metadata))
     assert (missing.status, missing.code) == (grpc.StatusCode.NOT_FOUND, "adapter_not_found")
 
 
 async def test_a_broken_adapter_names_the_tensor(client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "bad", poison=POISONED)
-    error = await refusal(upload(client, parts(folder, name="bad")))
+    error = await rejection(upload(client, parts(folder, name="bad")))
     assert error.status == grpc.StatusCode.INVALID_ARGUMENT
     assert POISONED in (error.param or "")
     assert not (await client.adapters.List(pb.ListAdaptersRequest(), metadata=client.metadata)).data
@@ -176,8 +173,8 @@ async def test_a_broken_adapter_names_the_tensor(client: Client, tmp_path: Path)
         ([{"name": "a", "alias": "7", "adapter_config": b"{}", "adapter_model": b""}], "alias"),
     ],
 )
-async def test_uploads_that_are_refused(client: Client, messages: list[dict[str, Any]], param: str) -> None:
-    error = await refusal(upload(client, (pb.UploadRequest(**message) for message in messages)))
+async def test_invalid_uploads_are_rejected(client: Client, messages: list[dict[str, Any]], param: str) -> None:
+    error = await rejection(upload(client, (pb.UploadRequest(**message) for message in messages)))
     assert (error.status, error.param) == (grpc.StatusCode.INVALID_ARGUMENT, param)
 
 
@@ -190,38 +187,38 @@ async def test_uploads_that_are_refused(client: Client, messages: list[dict[str,
         ([{"version": 9}], grpc.StatusCode.NOT_FOUND, "targets.0.version"),
     ],
 )
-async def test_aliases_that_are_refused(
+async def test_invalid_aliases_are_rejected(
     client: Client, tmp_path: Path, targets: list[dict[str, int]], status: grpc.StatusCode, param: str
 ) -> None:
     await upload(client, parts(tiny_model.write_adapter(tmp_path / "a"), name="a"))
     request = pb.SetAliasRequest(name="a", alias="x", targets=targets)
-    error = await refusal(client.adapters.SetAlias(request, metadata=client.metadata))
+    error = await rejection(client.adapters.SetAlias(request, metadata=client.metadata))
     assert (error.status, error.param) == (status, param)
 
 
 async def test_an_upload_over_the_limit(narrow: Client) -> None:
     pieces = [pb.UploadRequest(adapter_model=b"x" * 4096)] * 17
-    error = await refusal(upload(narrow, unended(*pieces)))
+    error = await rejection(upload(narrow, unended(*pieces)))
     assert (error.status, error.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "request_too_large")
 
 
 async def test_an_upload_that_stalls(narrow: Client) -> None:
-    error = await refusal(upload(narrow, unended(pb.UploadRequest(name="a"))))
+    error = await rejection(upload(narrow, unended(pb.UploadRequest(name="a"))))
     assert (error.status, error.code) == (grpc.StatusCode.DEADLINE_EXCEEDED, "request_timeout")
 
 
-async def test_an_upload_that_its_client_cancels_leaves_nothing(gateway: Gateway, client: Client) -> None:
+async def test_an_upload_cancelled_by_its_client_leaves_nothing(gateway: Gateway, client: Client) -> None:
     begun = pb.UploadRequest(name="a", adapter_model=b"x" * (2 << 20))
     call = client.adapters.Upload(unended(begun), metadata=client.metadata)
     while not gateway.spools():
         await asyncio.sleep(0.01)
     call.cancel()
     assert await gateway.lifecycle.idle(10)
-    await gateway.until_nothing_is_spooled()  # a thread that was opening or closing it comes to its end by itself
+    await gateway.until_nothing_is_spooled()  # a thread that was opening or closing it ends by itself
     assert not (await client.adapters.List(pb.ListAdaptersRequest(), metadata=client.metadata)).data
 
 
-async def test_what_is_said_of_an_adapter(client: Client, tmp_path: Path) -> None:
+async def test_descriptions_and_tags_are_updated(client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     await upload(client, parts(folder, name="poet", tags="verse,sea", description="Answers in verse."))
     await upload(client, parts(folder, name="clerk"))
@@ -241,7 +238,7 @@ async def test_what_is_said_of_an_adapter(client: Client, tmp_path: Path) -> Non
         listed = await client.adapters.List(pb.ListAdaptersRequest(**wanted), metadata=client.metadata)
         assert [adapter.name for adapter in listed.data] == names
     assert list((await update(name="poet", tags=pb.Tags())).tags) == []
-    error = await refusal(
+    error = await rejection(
         client.adapters.Update(
             pb.UpdateAdapterRequest(name="poet", tags=pb.Tags(tags=["a,b"])), metadata=client.metadata
         )
@@ -249,22 +246,20 @@ async def test_what_is_said_of_an_adapter(client: Client, tmp_path: Path) -> Non
     assert (error.status, error.param) == (grpc.StatusCode.INVALID_ARGUMENT, "tags")
 
 
-async def test_what_becomes_of_adapters_is_the_same_as_over_rest(
-    gateway: Gateway, client: Client, tmp_path: Path
-) -> None:
+async def test_operations_have_the_same_effect_as_over_rest(gateway: Gateway, client: Client, tmp_path: Path) -> None:
     adapters, metadata = client.adapters, client.metadata
     for seed in range(2):
         await upload(client, parts(tiny_model.write_adapter(tmp_path / f"{seed}", seed=seed), name="poet"))
     promoted = await adapters.Promote(pb.PromoteRequest(name="poet", version=1), metadata=metadata)
     assert [target.version for target in promoted.targets] == [1]
     keyed = (*metadata, ("idempotency-key", "back"))
-    for _ in range(2):  # the second is answered, not done
+    for _ in range(2):  # the second gets the stored response
         back = await adapters.Rollback(pb.RollbackRequest(name="poet"), metadata=keyed)
         assert [target.version for target in back.targets] == [2]
     disabled = pb.UpdateVersionRequest(name="poet", version=2, status="disabled")
     assert (await adapters.UpdateVersion(disabled, metadata=metadata)).status == "disabled"
     request = ChatRequest(model="poet", messages=[{"role": "user", "content": "hello"}])
-    told = await refusal(client.inference.Chat(request, metadata=metadata))
+    told = await rejection(client.inference.Chat(request, metadata=metadata))
     assert (told.status, told.code) == (grpc.StatusCode.PERMISSION_DENIED, "adapter_disabled")
     changed = pb.UpdateAdapterRequest(name="poet", status="disabled", limits=pb.Limits(max_concurrency=3))
     adapter = await adapters.Update(changed, metadata=metadata)
@@ -272,7 +267,7 @@ async def test_what_becomes_of_adapters_is_the_same_as_over_rest(
     lifted = pb.UpdateAdapterRequest(name="poet", limits=pb.Limits(tokens_per_day=9), unlimited=["max_concurrency"])
     limits = (await adapters.Update(lifted, metadata=metadata)).limits
     assert (limits.HasField("max_concurrency"), limits.tokens_per_day) == (False, 9)
-    odd = await refusal(adapters.Update(pb.UpdateAdapterRequest(name="poet", unlimited=["x"]), metadata=metadata))
+    odd = await rejection(adapters.Update(pb.UpdateAdapterRequest(name="poet", unlimited=["x"]), metadata=metadata))
     assert (odd.status, odd.param) == (grpc.StatusCode.INVALID_ARGUMENT, "limits.x")
     await adapters.DeleteVersion(pb.DeleteVersionRequest(name="poet", version=1), metadata=metadata)
     restored = pb.RestoreVersionRequest(name="poet", version=1)
@@ -286,11 +281,11 @@ async def test_what_becomes_of_adapters_is_the_same_as_over_rest(
         for request in (pb.ListVersionsRequest(name="poet", status=state) for state in ("ready", "disabled"))
     ]
     assert states == [[1], [2]]
-    odd = await refusal(adapters.ListVersions(pb.ListVersionsRequest(name="poet", status="odd"), metadata=metadata))
+    odd = await rejection(adapters.ListVersions(pb.ListVersionsRequest(name="poet", status="odd"), metadata=metadata))
     assert (odd.status, odd.param) == (grpc.StatusCode.INVALID_ARGUMENT, "status")
 
 
-async def test_lineage_comes_with_an_upload(client: Client, tmp_path: Path) -> None:
+async def test_lineage_is_stored_at_upload(client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     await upload(client, parts(folder, name="a"))
     first = pb.UploadRequest(name="a", notes="n", parent_version=1, evaluation={"accuracy": 0.5})

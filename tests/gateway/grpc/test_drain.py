@@ -13,7 +13,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1.inference_pb2 import GenerateRequest
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.http.test_drain import process
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
@@ -24,14 +24,14 @@ Tenants = tuple[str, str, str]
 
 @pytest.fixture
 def listening(config: GatewayConfig) -> Iterator[GatewayConfig]:
-    """On a port that this test holds, as the supervisor does."""
+    """Run a gateway process on a port that this test holds, as the supervisor does."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))
         yield replace(config, grpc_listen=f"127.0.0.1:{held.getsockname()[1]}")
 
 
-async def test_streams_finish_newcomers_are_refused_exit_is_zero(
+async def test_streams_finish_new_calls_are_rejected_exit_is_zero(
     listening: GatewayConfig, engine: StubEngine, tenants: Tenants
 ) -> None:
     engine.pause_after = 1
@@ -47,7 +47,7 @@ async def test_streams_finish_newcomers_are_refused_exit_is_zero(
         await engine.paused.wait()
         gateway.signal()
         await gateway.until_draining()
-        refused = await refusal(client.inference.Generate(REQUEST, metadata=client.metadata))
+        refused = await rejection(client.inference.Generate(REQUEST, metadata=client.metadata))
         assert (await watch.read()).status == HealthCheckResponse.NOT_SERVING
         engine.resume.set()
         pieces = [piece async for piece in call]
@@ -58,7 +58,7 @@ async def test_streams_finish_newcomers_are_refused_exit_is_zero(
         assert await gateway.process.wait() == 0
 
 
-async def test_deadline_ends_calls_with_a_typed_error(
+async def test_the_deadline_ends_calls_with_a_typed_error(
     listening: GatewayConfig, engine: StubEngine, tenants: Tenants
 ) -> None:
     engine.pause_after = 1
@@ -72,13 +72,13 @@ async def test_deadline_ends_calls_with_a_typed_error(
         while len(engine.submits) < 2:
             await asyncio.sleep(0.01)
         gateway.signal()
-        for ended in (await refusal(anext(aiter(stream))), await refusal(whole)):
+        for ended in (await rejection(anext(aiter(stream))), await rejection(whole)):
             assert (ended.status, ended.code) == (grpc.StatusCode.UNAVAILABLE, "shutting_down")
         assert await gateway.process.wait() == 0
         assert {await engine.aborted.get() for _ in range(2)} == {submit.request_id for submit in engine.submits}
 
 
-async def test_second_signal_ends_at_once(listening: GatewayConfig, engine: StubEngine, tenants: Tenants) -> None:
+async def test_a_second_signal_ends_at_once(listening: GatewayConfig, engine: StubEngine, tenants: Tenants) -> None:
     engine.pause_after = 1
     async with (
         process(listening, engine, tenants, drain_seconds=3600) as gateway,

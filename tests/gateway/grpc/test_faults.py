@@ -10,7 +10,7 @@ import pytest
 from loragate.adapter_store.usage.record import Outcome, UsageRecord
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import inference_pb2 as pb
-from tests.gateway.grpc_client import Client, code_of, connected, refusal
+from tests.gateway.grpc_client import Client, code_of, connected, rejection
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
@@ -64,7 +64,7 @@ async def _rest_of(call: Any) -> list[Any]:
     return [message async for message in call]
 
 
-async def test_calls_are_recorded_as_their_clients_were_told(
+async def test_calls_are_recorded_with_the_status_that_clients_received(
     gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records: asyncio.Queue[UsageRecord] = asyncio.Queue()
@@ -90,7 +90,7 @@ async def test_calls_are_recorded_as_their_clients_were_told(
     assert cut.prompt_tokens == whole.prompt_tokens
 
 
-async def test_a_client_that_reads_nothing_is_dropped(
+async def test_a_client_that_reads_nothing_is_disconnected(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> None:
     engine.manifest.max_model_len = 1_000_000
@@ -99,7 +99,7 @@ async def test_a_client_that_reads_nothing_is_dropped(
     request = pb.GenerateRequest(model=MODEL_ID, prompt="x", max_tokens=60_000)
     async with serving(impatient, engine, tenants) as gateway:
         await gateway.until_ready()
-        # The client's library would make room for megabytes that nobody reads.
+        # The client's library would buffer megabytes that the client does not read.
         async with connected(gateway.grpc_target, gateway.key, **{"http2.bdp_probe": 0}) as client:
             call = client.inference.GenerateStream(request, metadata=client.metadata)
             await engine.aborted.get()
@@ -114,25 +114,25 @@ async def test_request_ids(client: Client) -> None:
         assert said == asked if kept else said.startswith("req_")
     missing = pb.GenerateRequest(model="missing", prompt="x")
     call = client.inference.Generate(missing, metadata=(*client.metadata, ("x-request-id", "my-id.2")))
-    error = await refusal(call)
+    error = await rejection(call)
     assert error.request_id == dict(await call.trailing_metadata())["x-request-id"] == "my-id.2"
 
 
-async def test_bugs_are_not_told_to_clients(
+async def test_bugs_are_not_disclosed_to_clients(
     gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*args: object) -> None:
         raise RuntimeError(" ".join(["prompt", "and", "key"]))
 
     monkeypatch.setattr("loragate.gateway.grpc.inference.new_completion_head", broken)
-    error = await refusal(client.inference.Generate(GENERATE, metadata=client.metadata))
+    error = await rejection(client.inference.Generate(GENERATE, metadata=client.metadata))
     assert (error.status, error.code) == (grpc.StatusCode.INTERNAL, "internal_error")
     assert error.request_id in error.message
     assert error.request_id in caplog.text
     assert "prompt and key" not in error.message + caplog.text
 
 
-async def test_logs_and_metrics_name_methods_and_hold_no_secrets(
+async def test_logs_and_metrics_name_methods_and_contain_no_secrets(
     gateway: Gateway, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", logger="loragate")

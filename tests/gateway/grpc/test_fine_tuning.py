@@ -1,4 +1,4 @@
-"""FineTuningService over real gRPC: the same as REST, and events as they happen."""
+"""FineTuningService over real gRPC: the same as REST, with events as they occur."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from loragate.v1 import fine_tuning_pb2 as pb
 from tests.gateway.fake_worker import FakeWorker
 from tests.gateway.grpc.test_adapters import bare
 from tests.gateway.grpc.test_inference import as_rest
-from tests.gateway.grpc_client import Client, connected, refusal
+from tests.gateway.grpc_client import Client, connected, rejection
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -32,7 +32,7 @@ async def ask(client: Client, method: str, request: Any, *more: tuple[str, str])
     return await getattr(client.fine_tuning, method)(request, metadata=(*client.metadata, *more))
 
 
-async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, file: str, upload: Any) -> None:
+async def test_the_response_equals_that_of_rest(gateway: Gateway, client: Client, file: str, upload: Any) -> None:
     worker = FakeWorker(gateway)
     hyperparameters = {"n_epochs": 2, "lora_dropout": 0.25, "target_modules": ["all-linear"], "packing": False}
     method = {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
@@ -65,7 +65,7 @@ async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, file: str
 
 
 def plain(document: Any) -> Any:
-    """Without ids, which one side's comparison drops, and with what the two ways of writing have in common."""
+    """Return the document without ids, which only one side has, in a form that both share."""
     if isinstance(document, dict):
         kept = {name: plain(value) for name, value in document.items() if name != "id" and value != "auto"}
         return {name: value for name, value in kept.items() if value not in ({}, [], None)}
@@ -74,17 +74,17 @@ def plain(document: Any) -> Any:
     return document
 
 
-async def test_orders(gateway: Gateway, client: Client, file: str) -> None:
+async def test_pause_resume_and_cancel(gateway: Gateway, client: Client, file: str) -> None:
     job = await ask(client, "Create", asking(training_file=file))
     one = {"fine_tuning_job_id": job.id}
     assert (await ask(client, "Pause", pb.PauseFineTuningJobRequest(**one))).status == "paused"
     assert (await ask(client, "Resume", pb.ResumeFineTuningJobRequest(**one))).status == "validating_files"
     assert (await ask(client, "Cancel", pb.CancelFineTuningJobRequest(**one))).status == "cancelled"
-    late = await refusal(ask(client, "Resume", pb.ResumeFineTuningJobRequest(**one)))
+    late = await rejection(ask(client, "Resume", pb.ResumeFineTuningJobRequest(**one)))
     assert (late.status, late.code) == (grpc.StatusCode.ABORTED, "job_not_paused")
 
 
-async def test_an_idempotency_key_is_one_jobs_however_it_comes(gateway: Gateway, client: Client, file: str) -> None:
+async def test_an_idempotency_key_is_shared_with_rest(gateway: Gateway, client: Client, file: str) -> None:
     once = ("idempotency-key", "once")
     first = await ask(client, "Create", asking(training_file=file, suffix="poet"), once)
     assert await ask(client, "Create", asking(training_file=file, suffix="poet"), once) == first
@@ -92,11 +92,11 @@ async def test_an_idempotency_key_is_one_jobs_however_it_comes(gateway: Gateway,
         body = {"model": MODEL_ID, "training_file": file, "suffix": "poet"}
         answer = await http.post(JOBS, json=body, headers={"idempotency-key": "once"})
         assert (answer.json()["id"], answer.headers["idempotent-replayed"]) == (first.id, "true")
-    other = await refusal(ask(client, "Create", asking(training_file=file), once))
+    other = await rejection(ask(client, "Create", asking(training_file=file), once))
     assert (other.status, other.code) == (grpc.StatusCode.ABORTED, "idempotency_key_reused")
 
 
-async def test_following_a_job_to_its_end(gateway: Gateway, client: Client, file: str) -> None:
+async def test_a_job_is_followed_to_its_end(gateway: Gateway, client: Client, file: str) -> None:
     worker = FakeWorker(gateway)
     job = await ask(client, "Create", asking(training_file=file))
     wanted = pb.ListFineTuningEventsRequest(fine_tuning_job_id=job.id, follow=True)
@@ -116,11 +116,13 @@ async def test_following_a_job_to_its_end(gateway: Gateway, client: Client, file
     assert [event async for event in client.fine_tuning.ListEvents(rest, metadata=client.metadata)] == seen[2:]
 
 
-async def test_who_does_not_follow_gets_what_there_is(gateway: Gateway, client: Client, file: str) -> None:
+async def test_a_client_that_does_not_follow_gets_the_existing_events(
+    gateway: Gateway, client: Client, file: str
+) -> None:
     job = await ask(client, "Create", asking(training_file=file))
     worker = FakeWorker(gateway)
     async with worker.store.tenant(gateway.tenant_id, write=True) as scope:
-        for number in range(150):  # more than one reading brings
+        for number in range(150):  # more than one page
             await scope.job_lease.log_event(job.id, f"event {number}")
     wanted = pb.ListFineTuningEventsRequest(fine_tuning_job_id=job.id)
     seen = [event async for event in client.fine_tuning.ListEvents(wanted, metadata=client.metadata)]
@@ -140,12 +142,12 @@ async def test_followers_end_with_a_drain_and_with_their_key(gateway: Gateway, c
                 assert (await call.read()).message == "begun"
             async with gateway.admin() as admin:
                 await admin.delete(f"/admin/v1/keys/{made['id']}")
-            assert (await refusal(calls[1].read())).status == grpc.StatusCode.UNAUTHENTICATED
+            assert (await rejection(calls[1].read())).status == grpc.StatusCode.UNAUTHENTICATED
             gateway.lifecycle.begin_drain()
-            assert (await refusal(calls[0].read())).code == "shutting_down"
+            assert (await rejection(calls[0].read())).code == "shutting_down"
 
 
-async def test_what_is_refused_names_its_field(gateway: Gateway, client: Client, file: str) -> None:
+async def test_rejections_name_their_field(gateway: Gateway, client: Client, file: str) -> None:
     odd = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 0}}}
     cases: list[tuple[str, Any, grpc.StatusCode, str]] = [
         ("Create", asking(training_file=file, method=odd), grpc.StatusCode.INVALID_ARGUMENT,
@@ -160,11 +162,11 @@ async def test_what_is_refused_names_its_field(gateway: Gateway, client: Client,
         ("Get", pb.GetFineTuningJobRequest(), grpc.StatusCode.NOT_FOUND, "fine_tuning_job_id"),
     ]  # fmt: skip
     for method, request, status, param in cases:
-        error = await refusal(ask(client, method, request))
+        error = await rejection(ask(client, method, request))
         assert (error.status, error.param) == (status, param), (method, request)
     job = await ask(client, "Create", asking(training_file=file))
     one = {"fine_tuning_job_id": job.id, "after": "x"}
     call = client.fine_tuning.ListEvents(pb.ListFineTuningEventsRequest(**one), metadata=client.metadata)
-    assert (await refusal(call.read())).param == "after"
+    assert (await rejection(call.read())).param == "after"
     asked = pb.ListFineTuningCheckpointsRequest(**one)
-    assert (await refusal(ask(client, "ListCheckpoints", asked))).param == "after"
+    assert (await rejection(ask(client, "ListCheckpoints", asked))).param == "after"

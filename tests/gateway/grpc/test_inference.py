@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import engine_pb2 as engine_pb
 from loragate.v1 import inference_pb2 as pb
-from tests.gateway.grpc_client import Client, connected, told
+from tests.gateway.grpc_client import Client, connected, rich_error
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
@@ -28,7 +28,7 @@ TOOL = {
 
 
 def as_rest(message: Any) -> Any:
-    """A message as REST's JSON, without values that differ between responses or are null in REST."""
+    """Return a message as REST's JSON, without values that differ between responses or are null in REST."""
     document = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=False)
     return _comparable(document)
 
@@ -49,7 +49,7 @@ async def rest(gateway: Gateway, path: str, body: dict[str, Any]) -> Any:
     return response.json()
 
 
-async def test_generate_answers_as_rest_does(gateway: Gateway, client: Client) -> None:
+async def test_generate_returns_the_same_as_rest(gateway: Gateway, client: Client) -> None:
     gateway.engine.cached_tokens = 2
     fields: dict[str, Any] = {"model": MODEL_ID, "n": 2, "max_tokens": 5, "logprobs": 2, "echo": False, "seed": 7}
     expected = await rest(gateway, "/v1/completions", fields | {"prompt": ["one two", "three"], "stop": ["x"]})
@@ -65,7 +65,7 @@ async def test_generate_answers_as_rest_does(gateway: Gateway, client: Client) -
     assert gateway.engine.submits[0].sampling == gateway.engine.submits[2].sampling
 
 
-async def test_chat_answers_as_rest_does(gateway: Gateway, client: Client) -> None:
+async def test_chat_returns_the_same_as_rest(gateway: Gateway, client: Client) -> None:
     fields = {"model": MODEL_ID, "messages": MESSAGES, "logprobs": True, "top_logprobs": 1, "max_tokens": 4}
     expected = await rest(gateway, "/v1/chat/completions", fields | {"logit_bias": {"7": 1.5}})
     request = pb.ChatRequest(**fields, logit_bias={7: 1.5})
@@ -79,7 +79,7 @@ async def test_chat_answers_as_rest_does(gateway: Gateway, client: Client) -> No
 
 
 @pytest.mark.parametrize("n", [1, 2])
-async def test_streams_add_up_to_the_whole_answer(gateway: Gateway, client: Client, n: int) -> None:
+async def test_streams_add_up_to_the_complete_response(gateway: Gateway, client: Client, n: int) -> None:
     gateway.engine.respond_with("All the stars and the sun.")
     request = pb.ChatRequest(model=MODEL_ID, messages=MESSAGES, n=n)
     chunks = [chunk async for chunk in client.inference.ChatStream(request, metadata=client.metadata)]
@@ -145,16 +145,14 @@ async def test_a_tool_is_called(config: GatewayConfig, engine: StubEngine, tenan
         assert (call.type, call.function.name, json.loads(call.function.arguments)) == ("function", "look", {"z": "up"})
         pieces = [piece for k in chunks for c in k.choices for piece in c.delta.tool_calls]
         assert "".join(piece.function.arguments for piece in pieces) == call.function.arguments
-        # And the answer goes back as it came, with the tool's result.
+        # The response is sent back as it came, with the tool's result.
         request.messages.append(whole.choices[0].message)
         request.messages.add(role="tool", content="blue", tool_call_id=call.id)
         engine.respond_with("It is blue.")
         assert (await client.inference.Chat(request, metadata=client.metadata)).text == "It is blue."
 
 
-async def test_what_belongs_to_an_answer_is_in_its_initial_metadata(
-    gateway: Gateway, client: Client, upload: Any
-) -> None:
+async def test_response_headers_are_in_the_initial_metadata(gateway: Gateway, client: Client, upload: Any) -> None:
     created = await upload("poet")
     request = pb.ChatRequest(model="poet", messages=MESSAGES)
     metadata = (*client.metadata, ("x-request-id", "mine-1"))
@@ -209,7 +207,7 @@ async def test_bad_requests_name_the_field(client: Client, message: Any, param: 
     method = client.inference.Chat if isinstance(message, pb.ChatRequest) else client.inference.Generate
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await method(message, metadata=client.metadata)
-    error = told(failed.value)
+    error = rich_error(failed.value)
     assert error.status == grpc.StatusCode.INVALID_ARGUMENT
     assert (error.param, error.violations) == (param, [param])
 
@@ -244,7 +242,7 @@ async def test_errors_of_the_engine(
     gateway.engine.fails = lambda submit: True
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await client.inference.Generate(pb.GenerateRequest(model=MODEL_ID, prompt="x"), metadata=client.metadata)
-    error = told(failed.value)
+    error = rich_error(failed.value)
     assert (error.status, error.code, error.retry_seconds) == (status, code, retry)
 
 
@@ -262,5 +260,5 @@ async def test_an_engine_that_dies_ends_a_stream_with_a_typed_error(gateway: Gat
     await gateway.engine.kill()
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await rest_of(call)
-    error = told(failed.value)
+    error = rich_error(failed.value)
     assert (error.status, error.code) == (grpc.StatusCode.UNAVAILABLE, "engine_unavailable")

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 
 from loragate.v1.inference_pb2 import GenerateRequest
-from tests.gateway.grpc_client import Client, refusal
+from tests.gateway.grpc_client import Client, rejection
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -18,7 +18,7 @@ async def _limit(gateway: Gateway, **limits: int | None) -> None:
     assert patched.status_code == 200, patched.text
 
 
-async def test_every_answer_says_what_is_left(gateway: Gateway, client: Client) -> None:
+async def test_every_response_reports_the_remaining_limits(gateway: Gateway, client: Client) -> None:
     await _limit(gateway, requests_per_minute=600, tokens_per_minute=6000)
     for method in (client.inference.Generate, client.inference.GenerateStream):
         headers = dict(await method(REQUEST, metadata=client.metadata).initial_metadata())
@@ -33,7 +33,7 @@ async def test_rest_and_grpc_share_one_limit(gateway: Gateway, client: Client) -
         await http.post("/v1/completions", json={"model": MODEL_ID, "prompt": "x"})
     await client.inference.Generate(REQUEST, metadata=client.metadata)
     call = client.inference.Generate(REQUEST, metadata=client.metadata)
-    error = await refusal(call)
+    error = await rejection(call)
     assert (error.status, error.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_exceeded")
     assert error.retry_seconds is not None
     assert 0 < error.retry_seconds <= 60
@@ -42,19 +42,19 @@ async def test_rest_and_grpc_share_one_limit(gateway: Gateway, client: Client) -
     assert trailers["x-should-retry"] == "true"
 
 
-async def test_what_can_never_fit_is_not_to_be_tried_again(gateway: Gateway, client: Client) -> None:
+async def test_an_impossible_request_is_not_retryable(gateway: Gateway, client: Client) -> None:
     await _limit(gateway, tokens_per_minute=5)
-    error = await refusal(client.inference.Generate(REQUEST, metadata=client.metadata))
+    error = await rejection(client.inference.Generate(REQUEST, metadata=client.metadata))
     assert (error.status, error.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_exceeded")
     assert error.retry_seconds is None
 
 
-async def test_a_cancelled_call_gives_its_place_back(gateway: Gateway, client: Client) -> None:
+async def test_a_cancelled_call_releases_its_place(gateway: Gateway, client: Client) -> None:
     await _limit(gateway, max_concurrency=1)
     gateway.engine.pause_after = 1
     call = client.inference.GenerateStream(REQUEST, metadata=client.metadata)
     await gateway.engine.paused.wait()
-    assert (await refusal(client.inference.Generate(REQUEST, metadata=client.metadata))).code == "rate_limit_exceeded"
+    assert (await rejection(client.inference.Generate(REQUEST, metadata=client.metadata))).code == "rate_limit_exceeded"
     call.cancel()
     await asyncio.gather(gateway.engine.aborted.get(), gateway.lifecycle.idle(5))
     gateway.engine.pause_after = None

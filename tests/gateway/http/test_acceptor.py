@@ -1,4 +1,6 @@
-"""Workers that share a listener, here in one loop: each gets its share, and the one with the fewest gets the most."""
+"""Workers that share a listener, here in one loop: each accepts its share, and the one with the fewest connections the
+most.
+"""
 
 import asyncio
 import socket
@@ -33,7 +35,7 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 async def pair(listener: socket.socket) -> AsyncIterator[list[Worker]]:
-    """One of them has a thousand connections already."""
+    """Two workers, one of which has a thousand connections already."""
     with listener.dup() as one, listener.dup() as other:
         workers = [Worker(one), Worker(other, busy=1000)]
         yield workers
@@ -49,7 +51,9 @@ async def _until_open(workers: list[Worker], count: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_whoever_has_the_fewest_gets_the_most(listener: socket.socket, pair: list[Worker]) -> None:
+async def test_the_worker_with_the_fewest_connections_accepts_the_most(
+    listener: socket.socket, pair: list[Worker]
+) -> None:
     with ExitStack() as clients:
         for number in range(1, 13):
             clients.enter_context(socket.create_connection(listener.getsockname()))
@@ -71,7 +75,7 @@ async def test_a_burst_is_shared(listener: socket.socket) -> None:
                 connection.transport.close()
 
 
-async def test_a_closed_one_accepts_no_more_and_leaves_the_listener_to_the_others(
+async def test_a_closed_worker_accepts_no_more_and_leaves_the_listener_to_the_others(
     listener: socket.socket, pair: list[Worker]
 ) -> None:
     free, busy = pair

@@ -54,21 +54,21 @@ async def test_body_that_stalls(small_gateway: Gateway) -> None:
     assert b'"request_timeout"' in answer
 
 
-async def test_nobody_is_read_before_he_is_known(gateway: Gateway) -> None:
-    """Without a key the answer comes although the body never does."""
+async def test_nothing_is_read_before_authentication(gateway: Gateway) -> None:
+    """Without a key the response comes although the body never does."""
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n"
     assert (await _raw(gateway, head)).startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.parametrize("complete", [True, False])
-async def test_headers_without_end(gateway: Gateway, complete: bool) -> None:
+async def test_endless_headers(gateway: Gateway, complete: bool) -> None:
     flood = b"x-flood: " + b"a" * (MAX_HEAD_BYTES + 1_000_000)
     answer = await _raw(gateway, b"GET /healthz HTTP/1.1\r\nHost: x\r\n", flood + b"\r\n\r\n" * complete)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert b'"headers_too_large"' in answer
 
 
-async def test_large_bodies_are_not_taken_for_headers(gateway: Gateway) -> None:
+async def test_large_bodies_do_not_count_as_headers(gateway: Gateway) -> None:
     async with gateway.http() as http:
         for _ in range(2):  # on one connection
             body = {"model": MODEL_ID, "prompt": "x", "metadata": {"note": "u" * 200_000}}
@@ -77,13 +77,13 @@ async def test_large_bodies_are_not_taken_for_headers(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("host", ["x/healthz?", "x/healthz", "x?/healthz#", "healthz", "[", "a@b"])
-async def test_host_header_changes_nothing(gateway: Gateway, host: str) -> None:
+async def test_the_host_header_changes_nothing(gateway: Gateway, host: str) -> None:
     answer = await _raw(gateway, _request(gateway, host=host))
     assert answer.startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.parametrize("path", ["//v1/models", "/v1/models/", "/V1/models", "/healthz/../v1/models", "/v1/models;x"])
-async def test_variants_of_a_path_open_nothing(gateway: Gateway, path: str) -> None:
+async def test_variants_of_a_path_are_not_found(gateway: Gateway, path: str) -> None:
     answer = await _raw(gateway, _request(gateway, path=path))
     assert answer.split()[1] in {b"401", b"404"}
 

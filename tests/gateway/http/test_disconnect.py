@@ -38,7 +38,7 @@ async def test_the_result() -> None:
     await asyncio.sleep(0)
 
 
-async def test_its_own_error() -> None:
+async def test_an_error_of_the_work_is_raised() -> None:
     async def work() -> None:
         raise KeyError("its own")
 
@@ -48,7 +48,7 @@ async def test_its_own_error() -> None:
 
 @pytest.mark.parametrize("reason", [ClientDisconnect, ShuttingDown])
 async def test_a_reason_to_end(reason: type[Exception]) -> None:
-    """The work is cancelled, and has cleaned up when the reason is heard."""
+    """The work is cancelled, and has cleaned up when the reason is raised."""
     client, lifecycle, cleaned_up, begun = Client(), Lifecycle(), asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -63,7 +63,7 @@ async def test_a_reason_to_end(reason: type[Exception]) -> None:
         with pytest.raises(reason):
             await supervise(work(), client.receive, lifecycle)
         assert cleaned_up.is_set()
-        await asyncio.sleep(0)  # and this task goes on as if nothing had been
+        await asyncio.sleep(0)  # and this task continues as if nothing had happened
 
     running = asyncio.create_task(ends())
     await begun.wait()
@@ -71,7 +71,7 @@ async def test_a_reason_to_end(reason: type[Exception]) -> None:
     await running
 
 
-async def test_after_the_deadline_nothing_begins() -> None:
+async def test_after_the_deadline_no_work_begins() -> None:
     lifecycle = Lifecycle()
     lifecycle.expire()
 
@@ -83,7 +83,7 @@ async def test_after_the_deadline_nothing_begins() -> None:
 
 
 async def test_a_client_that_leaves_as_the_work_ends() -> None:
-    """The result counts, and no cancellation comes late."""
+    """The result counts, and no cancellation arrives late."""
     client, lifecycle = Client(), Lifecycle()
     step = asyncio.Event()
 
@@ -98,7 +98,7 @@ async def test_a_client_that_leaves_as_the_work_ends() -> None:
     assert await running == 7
 
 
-async def test_somebody_elses_cancellation_goes_through() -> None:
+async def test_an_outside_cancellation_passes_through() -> None:
     begun = asyncio.Event()
 
     async def work() -> None:

@@ -89,7 +89,7 @@ async def process(
         await child.wait()
 
 
-async def test_streams_finish_newcomers_are_refused_exit_is_zero(
+async def test_streams_finish_new_requests_are_rejected_exit_is_zero(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> None:
     engine.pause_after = 1
@@ -112,7 +112,7 @@ async def test_streams_finish_newcomers_are_refused_exit_is_zero(
         assert await gateway.process.wait() == 0
 
 
-async def test_deadline_ends_streams_with_a_typed_error(
+async def test_the_deadline_ends_streams_with_a_typed_error(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> None:
     engine.pause_after = 1
@@ -131,7 +131,7 @@ async def test_deadline_ends_streams_with_a_typed_error(
         await engine.aborted.get()
 
 
-async def test_second_signal_ends_at_once(
+async def test_a_second_signal_ends_at_once(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> None:
     engine.pause_after = 1
@@ -145,7 +145,7 @@ async def test_second_signal_ends_at_once(
         assert await gateway.process.wait() == 0
 
 
-async def test_idle_gateway_stops(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
+async def test_an_idle_gateway_stops(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
     async with process(config, engine, tenants, drain_seconds=3600) as gateway:
         gateway.signal()
         assert await gateway.process.wait() == 0

@@ -1,4 +1,4 @@
-"""`Idempotency-Key` on the POSTs that create."""
+"""`Idempotency-Key` on the POST routes that create resources."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ def key(text: str) -> dict[str, str]:
     return {"idempotency-key": text}
 
 
-async def test_a_repeated_request_is_answered_as_before(gateway: Gateway) -> None:
+async def test_a_repeated_request_gets_the_first_response(gateway: Gateway) -> None:
     async with gateway.admin() as admin:
         first = await admin.post("/admin/v1/tenants", json={"name": "acme"}, headers=key("a"))
         again = await admin.post("/admin/v1/tenants", json={"weight": 1.0, "name": "acme"}, headers=key("a"))
@@ -46,7 +46,7 @@ async def test_a_repeated_request_is_answered_as_before(gateway: Gateway) -> Non
         assert len((await admin.get(url)).json()["data"]) == 2
 
 
-async def test_another_request_with_the_same_key_is_refused(gateway: Gateway) -> None:
+async def test_another_request_with_the_same_key_is_rejected(gateway: Gateway) -> None:
     async with gateway.admin() as admin:
         created = await admin.post("/admin/v1/tenants", json={"name": "acme"}, headers=key("a"))
         url = f"/admin/v1/tenants/{created.json()['id']}/keys"
@@ -55,14 +55,14 @@ async def test_another_request_with_the_same_key_is_refused(gateway: Gateway) ->
             await admin.post(url, headers=key("a")),
             await admin.post(
                 "/admin/v1/tenants", json={"name": "acme", "limits": {"tokens_per_minute": None}}, headers=key("a")
-            ),  # lifts a limit that is there by default
+            ),  # lifts a limit that exists by default
         ):
             assert other.status_code == 409
             assert other.json()["error"]["code"] == "idempotency_key_reused"
             assert other.json()["error"]["param"] == "Idempotency-Key"
 
 
-async def test_work_that_failed_may_be_tried_again(gateway: Gateway) -> None:
+async def test_failed_work_may_be_tried_again(gateway: Gateway) -> None:
     async with gateway.admin() as admin:
         taken = await admin.post("/admin/v1/tenants", json={"name": "first"}, headers=key("a"))
         assert taken.status_code == 409
@@ -71,7 +71,7 @@ async def test_work_that_failed_may_be_tried_again(gateway: Gateway) -> None:
         assert (await admin.post("/admin/v1/tenants", json={"name": "first"}, headers=key("a"))).status_code == 201
 
 
-async def test_of_many_at_once_one_works(gateway: Gateway) -> None:
+async def test_of_concurrent_requests_one_works(gateway: Gateway) -> None:
     async with gateway.admin() as admin:
         url = f"/admin/v1/tenants/{gateway.tenant_id}/keys"
         before = len((await admin.get(url)).json()["data"])
@@ -101,7 +101,7 @@ async def test_an_upload_becomes_one_version(gateway: Gateway, tmp_path: Path) -
         assert len((await http.get("/v1/adapters/poet/versions")).json()["data"]) == 1
 
 
-async def test_the_operators_keys_are_no_tenants(gateway: Gateway) -> None:
+async def test_the_operators_keys_are_separate_from_tenants(gateway: Gateway) -> None:
     url = f"/admin/v1/tenants/{gateway.tenant_id}/keys"
     async with gateway.admin() as admin:
         own = (await admin.post(url, json={"scopes": ["admin"]})).json()
@@ -119,14 +119,14 @@ async def test_the_header_is_documented(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 256, "caf\u00e9"])
-async def test_odd_keys_are_refused_by_name(gateway: Gateway, bad: str) -> None:
+async def test_invalid_keys_are_rejected_by_name(gateway: Gateway, bad: str) -> None:
     async with gateway.admin() as admin:
         headers = {b"idempotency-key": bad.encode("latin-1")}
         response = await admin.post("/admin/v1/tenants", json={"name": "acme"}, headers=headers)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "Idempotency-Key")
 
 
-async def test_no_secret_is_stored_in_clear(gateway: Gateway, store: Store) -> None:
+async def test_no_secret_is_stored_in_clear_text(gateway: Gateway, store: Store) -> None:
     async with gateway.admin() as admin:
         made = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", headers=key("my-own-key"))).json()
     async with store._database.operator() as session:

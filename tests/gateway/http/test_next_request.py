@@ -25,7 +25,7 @@ class App:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def test_the_next_request_waits_its_turn() -> None:
+async def test_the_next_request_waits_for_the_end_of_the_first() -> None:
     app, sock = App(), socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, http=protocol(5.0), lifespan="off", log_config=None, access_log=False)
     server = uvicorn.Server(config)
@@ -36,7 +36,7 @@ async def test_the_next_request_waits_its_turn() -> None:
     writer.write(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n")
     assert (await reader.readuntil(b"/first")).startswith(b"HTTP/1.1 200")
     writer.write(b"GET /second HTTP/1.1\r\nhost: a\r\n\r\n")
-    await asyncio.sleep(0.05)  # it is there before the first one has ended
+    await asyncio.sleep(0.05)  # it arrives before the first one has ended
     app.says_so.set()
     assert (await reader.readuntil(b"/second")).startswith(b"HTTP/1.1 200")
     writer.close()

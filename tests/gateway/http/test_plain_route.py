@@ -17,7 +17,7 @@ async def of_nothing() -> int:
     return 7
 
 
-async def test_dependencies_in_their_order() -> None:
+async def test_dependencies_are_resolved_in_order() -> None:
     router = APIRouter(route_class=PlainRoute)
     order: list[str] = []
 
@@ -39,7 +39,7 @@ async def test_dependencies_in_their_order() -> None:
     assert (answer.text, order) == ("somebody 7 GET", ["first", "endpoint"])
 
 
-def test_what_only_fastapi_can_solve_is_refused() -> None:
+def test_dependencies_that_only_fastapi_can_resolve_are_rejected() -> None:
     router = APIRouter(route_class=PlainRoute)
 
     async def nested(number: Annotated[int, Depends(of_nothing)]) -> int:

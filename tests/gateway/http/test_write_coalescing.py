@@ -1,4 +1,4 @@
-"""Writes of one iteration are sent together, and nothing is lost."""
+"""Writes of one event loop iteration are sent together, and nothing is lost."""
 
 import asyncio
 from typing import cast
@@ -7,7 +7,7 @@ from loragate.gateway.http.write_coalescing import CoalescingTransport
 
 
 class Wire:
-    """Remembers what was sent in which pieces."""
+    """A transport that records the pieces sent."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -37,7 +37,7 @@ def corked() -> tuple[CoalescingTransport, Wire]:
     return CoalescingTransport(cast(asyncio.Transport, wire), asyncio.get_running_loop()), wire
 
 
-async def test_one_turn_is_one_piece() -> None:
+async def test_writes_of_one_iteration_are_one_piece() -> None:
     transport, wire = corked()
     for piece in (b"head ", b"body"):
         transport.write(piece)

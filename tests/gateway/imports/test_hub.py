@@ -15,7 +15,7 @@ from loragate.gateway.config.imports import ImportConfig
 from loragate.v1 import adapters_pb2
 from tests.gateway import tiny_model
 from tests.gateway.fake_hub import COMMIT, FakeHub, Reply, fake_hub
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
@@ -133,9 +133,9 @@ async def test_imports_over_grpc_are_the_same(gateway: Gateway, hub: FakeHub, po
         error = (await adapters.GetImport(request, metadata=client.metadata)).error
         assert (error.code, error.param) == (failed["error"]["code"], "source")
         late = adapters_pb2.CancelImportRequest(id=begun.id)
-        refused = await refusal(adapters.CancelImport(late, metadata=client.metadata))
+        refused = await rejection(adapters.CancelImport(late, metadata=client.metadata))
         assert (refused.status, refused.code) == (grpc.StatusCode.ABORTED, "import_ended")
-        bad = await refusal(adapters.Import(adapters_pb2.ImportRequest(name="x"), metadata=client.metadata))
+        bad = await rejection(adapters.Import(adapters_pb2.ImportRequest(name="x"), metadata=client.metadata))
         assert (bad.status, bad.param) == (grpc.StatusCode.INVALID_ARGUMENT, "source")
 
 

@@ -19,7 +19,7 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[BackendOnTest
 
 
 async def test_requests_per_minute(backend: BackendOnTestClock) -> None:
-    """A full bucket, then one for each emptied place."""
+    """A full bucket, then one request for each token that refills."""
     await backend.restore()
     subject = limited("t", requests=6)
     for number in range(6):
@@ -34,7 +34,7 @@ async def test_requests_per_minute(backend: BackendOnTestClock) -> None:
 
 
 async def test_all_or_nothing(backend: BackendOnTestClock) -> None:
-    """What one subject refuses costs the others nothing."""
+    """A rejection by one subject costs the others nothing."""
     await backend.restore()
     wide, narrow = limited("t", requests=100, tokens=600, concurrency=9), limited("k:1", concurrency=1)
     first = await backend.reserve("a", 10, wide, narrow)
@@ -52,7 +52,7 @@ async def test_concurrency(backend: BackendOnTestClock) -> None:
     assert (await backend.reserve("d", 1, subject)).verdict == "ok"
 
 
-async def test_a_lease_that_nobody_renews_expires_with_its_tokens(backend: BackendOnTestClock) -> None:
+async def test_a_lease_that_is_not_renewed_expires_with_its_tokens(backend: BackendOnTestClock) -> None:
     await backend.restore(usage("t", day=(DAY, 0)))
     subject = limited("t", concurrency=2, tokens=600, day=1000)
     short = 30 * MICROSECONDS
@@ -67,18 +67,18 @@ async def test_a_lease_that_nobody_renews_expires_with_its_tokens(backend: Backe
 
 
 @pytest.mark.parametrize("used", [0, 30, 100, 250])
-async def test_settled_to_the_truth(backend: BackendOnTestClock, used: int) -> None:
+async def test_settlement_charges_the_actual_tokens(backend: BackendOnTestClock, used: int) -> None:
     await backend.restore(usage("t", day=(DAY, 0)), usage("t", month=(0, 0)))
     subject = limited("t", tokens=600, day=1000, month=10_000)
     await backend.reserve("a", 100, subject)
     state = (await backend.settle("a", used, subject)).states[0]
     assert (state.tokens - backend.now, state.day_tokens, state.month_tokens) == (used * 100_000, used, used)
     again = (await backend.settle("a", used, subject)).states[0]
-    assert again == state  # said twice, counted once
+    assert again == state  # settled twice, counted once
 
 
-async def test_what_leaked_in_vain_is_not_given_back(backend: BackendOnTestClock) -> None:
-    """Otherwise one request's refund would wipe out what another has used since."""
+async def test_what_leaked_meanwhile_is_not_refunded(backend: BackendOnTestClock) -> None:
+    """Otherwise one request's refund would cancel what another has used since."""
     await backend.restore()
     subject = limited("t", tokens=60)
     await backend.reserve("a", 50, subject)
@@ -86,7 +86,7 @@ async def test_what_leaked_in_vain_is_not_given_back(backend: BackendOnTestClock
     await backend.reserve("b", 30, subject)
     backend.advance(1)
     state = (await backend.settle("a", 10, subject)).states[0]
-    assert (state.tokens - backend.now) / 1e6 == 29  # as if `a` had asked for 10 at once
+    assert (state.tokens - backend.now) / 1e6 == 29  # as if `a` had requested 10 at once
 
 
 async def test_tokens_are_extended_beyond_the_limit(backend: BackendOnTestClock) -> None:
@@ -101,7 +101,7 @@ async def test_tokens_are_extended_beyond_the_limit(backend: BackendOnTestClock)
     assert (await backend.reserve("c", 1, subject)).verdict == "ok"
 
 
-async def test_days_and_months_are_utcs(backend: BackendOnTestClock) -> None:
+async def test_days_and_months_are_utc(backend: BackendOnTestClock) -> None:
     await backend.restore(usage("t", day=(DAY, 0)), usage("t", month=(0, 0)))
     subject = limited("t", day=10, month=15)
     await backend.reserve("a", 10, subject)
@@ -115,7 +115,7 @@ async def test_days_and_months_are_utcs(backend: BackendOnTestClock) -> None:
     assert (await backend.reserve("d", 10, subject)).verdict == "ok"
 
 
-async def test_tokens_of_yesterday_are_yesterdays(backend: BackendOnTestClock) -> None:
+async def test_tokens_of_yesterday_count_for_yesterday(backend: BackendOnTestClock) -> None:
     await backend.restore(usage("t", day=(DAY, 0)))
     subject = limited("t", day=100)
     backend.advance(12 * 3600 - 1)
@@ -124,8 +124,8 @@ async def test_tokens_of_yesterday_are_yesterdays(backend: BackendOnTestClock) -
     assert (await backend.settle("a", 20, subject)).states[0].day_tokens == 0
 
 
-async def test_an_unknown_sum_is_asked_for(backend: BackendOnTestClock) -> None:
-    """In a new backend, and for a new limit in an old one."""
+async def test_an_unknown_total_is_requested(backend: BackendOnTestClock) -> None:
+    """In a new backend, and for a new limit in an existing one."""
     subject = limited("t", day=100)
     assert (await backend.reserve("a", 1, subject)).verdict == "lost"
     await backend.restore()
@@ -134,8 +134,8 @@ async def test_an_unknown_sum_is_asked_for(backend: BackendOnTestClock) -> None:
     assert [(await backend.reserve("a", tokens, subject)).verdict for tokens in (6, 5)] == ["no", "ok"]
 
 
-async def test_one_call_does_one_thing_after_the_other(backend: BackendOnTestClock) -> None:
-    """What a settlement frees is there for the reservation behind it, and each reply is of its own moment."""
+async def test_commands_of_one_call_are_executed_in_order(backend: BackendOnTestClock) -> None:
+    """What a settlement frees is available to the next reservation, and each reply reflects its own moment."""
     await backend.restore()
     subject = limited("t", concurrency=1, requests=60)
     reserves = [Reserve(lease, 1, [subject], LIFETIME) for lease in "abc"]
@@ -146,7 +146,7 @@ async def test_one_call_does_one_thing_after_the_other(backend: BackendOnTestClo
     assert [result.states[0].requests - backend.now for result in response.results] == [1e6, 1e6, 1e6, 2e6]
 
 
-async def test_tenants_do_not_meet(backend: BackendOnTestClock) -> None:
+async def test_tenants_do_not_share_limits(backend: BackendOnTestClock) -> None:
     subject = limited("t", requests=1)
     for tenant in ("tn_a", "tn_b"):
         backend.incarnation = ""
@@ -155,8 +155,8 @@ async def test_tenants_do_not_meet(backend: BackendOnTestClock) -> None:
         assert taken.verdict == "ok"
 
 
-async def test_a_late_settlement_is_owed(backend: BackendOnTestClock) -> None:
-    """Its lease expired, or was given out by a worker that could not ask."""
+async def test_a_late_settlement_is_still_charged(backend: BackendOnTestClock) -> None:
+    """Its lease expired, or was granted by a worker that could not reach the backend."""
     await backend.restore(usage("t", day=(DAY, 0)))
     subject = limited("t", tokens=600, day=1000)
     await backend.reserve("a", 100, subject, lifetime=30 * MICROSECONDS)
@@ -180,7 +180,7 @@ async def test_a_backend_that_lost_its_state_takes_over_the_later_state(backend:
     now = (await backend.renew([], subject)).states[0]
     assert (now.requests, now.tokens, now.day_tokens, now.in_flight) == (state.requests, state.tokens, 200, 2)
     assert [each.kind for each in (await backend.reserve("c", 1, subject)).exceeded] == ["requests"]
-    # The other worker hands in what it remembers: nothing of it counts twice.
+    # The other worker sends the state that it knows: nothing of it counts twice.
     backend.incarnation = older
     mine = [LeaseRecord("b", 100, [subject])]
     await backend.restore(handed, leases=mine, fresh="third")
@@ -189,8 +189,8 @@ async def test_a_backend_that_lost_its_state_takes_over_the_later_state(backend:
     assert (await backend.settle("a", 10, subject)).states[0].day_tokens == 110
 
 
-async def test_a_reservation_that_comes_after_its_settlement_takes_nothing(backend: BackendOnTestClock) -> None:
-    """Its caller left while it was on the way."""
+async def test_a_reservation_after_its_settlement_takes_nothing(backend: BackendOnTestClock) -> None:
+    """Its caller disconnected while it was in flight."""
     await backend.restore()
     subject = limited("t", concurrency=1, tokens=600)
     await backend.settle("a", 0, subject)

@@ -30,7 +30,7 @@ class Charge:
 
 @dataclass
 class Request:
-    """What is known of it now: before it is settled, it has used what was set aside."""
+    """The current knowledge of a request: before its settlement, it has used its reservation."""
 
     subjects: list[Subject]
     charges: list[Charge]
@@ -42,7 +42,7 @@ class Request:
         return sum(charge.tokens for charge in self.charges)
 
     def end(self, used: int, now: float) -> None:
-        """As if it had asked for just that at first."""
+        """Settle as if the request had reserved exactly this from the start."""
         self.running = False
         surplus = self.tokens - used
         if surplus < 0:
@@ -164,7 +164,7 @@ class Backends(RuleBasedStateMachine):
             name = subject.name
             backlog = max(0.0, state.tokens - self.backend.now)
             expected = self.model.backlog(name, subject.limits["tokens"])
-            # What was extended is given back as of the request's begin: never too much, perhaps too little.
+            # An extension is refunded as of the request's start: never too much, perhaps too little.
             assert backlog > expected - 2 if self.extended else abs(backlog - expected) < 2
             assert state.in_flight == self.model.running(name)
         assert states[0].day_tokens == self.model.spent()

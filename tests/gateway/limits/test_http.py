@@ -42,7 +42,7 @@ async def _send(gateway: Gateway, key: str | None = None, **fields: Any) -> Any:
         return await http.post("/v1/completions", json=TEXT | fields)
 
 
-async def test_every_answer_says_what_is_left(limited: Gateway) -> None:
+async def test_every_response_reports_the_remaining_limits(limited: Gateway) -> None:
     await _limit(limited, requests_per_minute=600, tokens_per_minute=6000)
     async with limited.http() as http:
         for path, body in (
@@ -76,7 +76,7 @@ async def test_requests_per_minute(limited: Gateway) -> None:
     assert len(limited.engine.submits) == 2
 
 
-async def test_the_official_client_comes_back_in_time(limited: Gateway) -> None:
+async def test_the_official_client_retries_in_time(limited: Gateway) -> None:
     """It waits for the time in the headers, and gets its response."""
     await _limit(limited, requests_per_minute=60)
     async with limited.openai(max_retries=2) as client:
@@ -85,8 +85,8 @@ async def test_the_official_client_comes_back_in_time(limited: Gateway) -> None:
             assert answer.usage
 
 
-async def test_tokens_are_settled_to_the_truth(limited: Gateway) -> None:
-    """What was set aside and not used is free again at once."""
+async def test_settlement_charges_the_actual_tokens(limited: Gateway) -> None:
+    """Reserved but unused tokens are available again at once."""
     limited.engine.respond_with("one")
     await _limit(limited, tokens_per_minute=200, tokens_per_day=100_000)
     for _ in range(6):
@@ -96,7 +96,7 @@ async def test_tokens_are_settled_to_the_truth(limited: Gateway) -> None:
         assert answer.status_code == 200
 
 
-async def test_what_can_never_fit_is_refused_for_good(limited: Gateway) -> None:
+async def test_an_impossible_request_is_rejected_for_good(limited: Gateway) -> None:
     await _limit(limited, tokens_per_minute=20)
     refused = await _send(limited, max_tokens=100)
     assert refused.status_code == 429
@@ -108,7 +108,7 @@ async def test_what_can_never_fit_is_refused_for_good(limited: Gateway) -> None:
     assert limited.engine.submits == []
 
 
-async def test_a_day_that_is_used_up_is_not_worth_retrying(limited: Gateway) -> None:
+async def test_an_exhausted_day_is_not_retryable(limited: Gateway) -> None:
     await _limit(limited, tokens_per_day=PROMPT_TOKENS * 4 + 20)
     codes = []
     while 429 not in codes:
@@ -140,7 +140,7 @@ async def test_concurrency(limited: Gateway) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_frees_its_place(limited: Gateway, stream: bool) -> None:
+async def test_a_client_that_leaves_releases_its_place(limited: Gateway, stream: bool) -> None:
     await _limit(limited, max_concurrency=1)
     limited.engine.pause_after = 1
     leaving = asyncio.create_task(_send(limited, stream=stream))
@@ -151,7 +151,7 @@ async def test_a_client_that_leaves_frees_its_place(limited: Gateway, stream: bo
     await _until(limited, 200)
 
 
-async def test_a_failed_request_frees_its_place(limited: Gateway) -> None:
+async def test_a_failed_request_releases_its_place(limited: Gateway) -> None:
     await _limit(limited, max_concurrency=1)
     limited.engine.fails = lambda submit: True
     assert (await _send(limited)).status_code == 500
@@ -164,8 +164,8 @@ async def _until(gateway: Gateway, status: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_open_ended_answers_are_estimated_and_extended(limited: Gateway) -> None:
-    """256 tokens are set aside, however many it may become; all that it became count."""
+async def test_requests_without_a_limit_are_estimated_and_extended(limited: Gateway) -> None:
+    """256 tokens are reserved, however long the response becomes; all generated tokens count."""
     limited.engine.manifest.max_model_len = 4000
     await limited.engine.kill()
     await limited.engine.start()
@@ -185,7 +185,7 @@ async def test_open_ended_answers_are_estimated_and_extended(limited: Gateway) -
             left = int((await http.post("/v1/completions", json=TEXT)).headers["x-ratelimit-remaining-tokens"])
 
 
-async def test_keys_and_adapters_have_limits_of_their_own(limited: Gateway, tmp_path: Any) -> None:
+async def test_keys_and_adapters_have_their_own_limits(limited: Gateway, tmp_path: Any) -> None:
     from tests.gateway import tiny_model
 
     folder = tiny_model.write_adapter(tmp_path / "poet")
@@ -203,7 +203,7 @@ async def test_keys_and_adapters_have_limits_of_their_own(limited: Gateway, tmp_
     of_adapter = await _send(limited, model="poet")
     assert (of_adapter.status_code, "the adapter 'poet'" in of_adapter.text) == (429, True)
     assert (await _send(limited, key["secret"])).status_code == 200
-    # What the adapter refuses costs the key nothing.
+    # A rejection by the adapter costs the key nothing.
     assert (await _send(limited, key["secret"], model="poet")).status_code == 429
     assert (await _send(limited, key["secret"])).status_code == 200
     of_key = await _send(limited, key["secret"])
@@ -229,7 +229,7 @@ async def test_tenants_limits_in_the_admin_api(limited: Gateway) -> None:
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "limits.max_concurrency")
 
 
-async def test_quotas_hold_at_upload(limited: Gateway, tmp_path: Any) -> None:
+async def test_quotas_apply_at_upload(limited: Gateway, tmp_path: Any) -> None:
     from tests.gateway import tiny_model
 
     folder = tiny_model.write_adapter(tmp_path / "a")
@@ -253,7 +253,7 @@ async def test_quotas_hold_at_upload(limited: Gateway, tmp_path: Any) -> None:
     assert (await publish("b")).status_code == 201
 
 
-async def test_what_was_settled_counts_after_a_restart(
+async def test_settled_usage_counts_after_a_restart(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], redis_server: RedisServer
 ) -> None:
     """Daily totals come from the ledger if no backend knows them."""

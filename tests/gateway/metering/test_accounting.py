@@ -24,7 +24,7 @@ COUNTS = ("prompt_tokens", "completion_tokens")
 
 
 async def billed(gateway: Gateway, requests: int) -> dict[str, int]:
-    """The tenant's totals, once so many requests are settled."""
+    """Return the tenant's totals once this many requests are settled."""
     async with gateway.http() as http, asyncio.timeout(60):
         while True:
             totals: dict[str, int] = (await http.get("/v1/usage")).json()["totals"]
@@ -34,8 +34,8 @@ async def billed(gateway: Gateway, requests: int) -> dict[str, int]:
             await asyncio.sleep(0.05)
 
 
-def told(*usages: Any) -> dict[str, int]:
-    """The sums of OpenAI's usage objects."""
+def reported(*usages: Any) -> dict[str, int]:
+    """Return the sums of OpenAI's usage objects."""
     sums = {name: sum(getattr(usage, name, 0) for usage in usages) for name in COUNTS}
     details = [usage.prompt_tokens_details for usage in usages if getattr(usage, "prompt_tokens_details", None)]
     return sums | {"cached_tokens": sum(each.cached_tokens or 0 for each in details)}
@@ -53,7 +53,7 @@ async def _streamed(client: AsyncOpenAI, **body: Any) -> Any:
     return usage
 
 
-async def test_sums_equal_what_clients_were_told(gateway: Gateway, upload: Callable[..., Any]) -> None:
+async def test_sums_equal_the_usage_reported_to_clients(gateway: Gateway, upload: Callable[..., Any]) -> None:
     await upload("poet")
     gateway.engine.cached_tokens = 2
     client = gateway.openai()
@@ -66,7 +66,7 @@ async def test_sums_equal_what_clients_were_told(gateway: Gateway, upload: Calla
         await _streamed(client, **TEXT | {"model": "poet@default"}),
     ]
     totals = await billed(gateway, len(usages))
-    assert agrees(totals, told(*usages)), (totals, told(*usages))
+    assert agrees(totals, reported(*usages)), (totals, reported(*usages))
     async with gateway.admin() as http:
         seen = (await http.get("/admin/v1/usage", params={"group_by": "tenant,adapter,endpoint"})).json()
     assert seen["totals"] == totals
@@ -86,10 +86,10 @@ async def test_grpc_is_billed_as_rest_is(
             async for piece in client.inference.GenerateStream(asked, metadata=client.metadata):
                 last = piece
         rest = (await gateway.openai().completions.create(**TEXT)).usage
-        assert agrees(await billed(gateway, 3), told(whole.usage, last.usage, rest))
+        assert agrees(await billed(gateway, 3), reported(whole.usage, last.usage, rest))
 
 
-async def test_what_follows_a_stop_string_is_not_billed(gateway: Gateway) -> None:
+async def test_text_after_a_stop_string_is_not_billed(gateway: Gateway) -> None:
     gateway.engine.respond_with("The quick brown fox STOP here jumps over the lazy dog and more and more")
     client = gateway.openai()
     whole = (await client.completions.create(**TEXT | {"max_tokens": 60})).usage
@@ -99,7 +99,7 @@ async def test_what_follows_a_stop_string_is_not_billed(gateway: Gateway) -> Non
     assert cut.usage is not None
     assert whole is not None
     assert cut.usage.completion_tokens == streamed.completion_tokens < whole.completion_tokens
-    assert agrees(await billed(gateway, 3), told(whole, cut.usage, streamed))
+    assert agrees(await billed(gateway, 3), reported(whole, cut.usage, streamed))
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -116,7 +116,7 @@ async def test_a_client_that_leaves_pays_for_delivered_tokens(gateway: Gateway, 
     assert (await billed(gateway, 1))["completion_tokens"] == 4 * n
 
 
-async def test_a_stream_cut_by_the_engine_is_paid_as_far_as_it_came(gateway: Gateway) -> None:
+async def test_a_stream_cut_by_the_engine_is_billed_as_far_as_it_came(gateway: Gateway) -> None:
     gateway.engine.pause_after = 3
     async with gateway.http() as http, http.stream("POST", "/v1/completions", json=TEXT | {"stream": True}) as response:
         lines = response.aiter_lines()
@@ -126,13 +126,13 @@ async def test_a_stream_cut_by_the_engine_is_paid_as_far_as_it_came(gateway: Gat
         text += "".join([line async for line in lines])
     assert '"error"' in text
     assert "[DONE]" not in text
-    told = text.count('"finish_reason":null')  # an event a token; what was on its way is lost
+    told = text.count('"finish_reason":null')  # one token an event; what was on its way is lost
     assert 0 < told <= 3
     assert (await billed(gateway, 1))["completion_tokens"] == told
 
 
 async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
-    """Its text was held back when the engine went, and the client got nothing but an error."""
+    """Its text was held back when the engine died, and the client received only an error."""
     gateway.engine.respond_with("\U00010348")  # in no vocabulary as a whole
     gateway.engine.pause_after = 1
     async with gateway.http() as http:
@@ -141,7 +141,7 @@ async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
         await gateway.engine.kill()
         assert (await cut).status_code == 503
     await gateway.engine.start()
-    assert agrees(await billed(gateway, 1), told() | {"requests": 1})
+    assert agrees(await billed(gateway, 1), reported() | {"requests": 1})
 
 
 async def test_rejected_requests_cost_nothing(gateway: Gateway) -> None:
@@ -159,7 +159,7 @@ async def test_a_client_cannot_hide_requests_behind_one_id(gateway: Gateway) -> 
     assert (await billed(gateway, 3))["completion_tokens"] == 3 * 12
 
 
-async def test_nobody_elses_usage_is_seen(gateway: Gateway) -> None:
+async def test_another_tenants_usage_is_not_visible(gateway: Gateway) -> None:
     async with gateway.http() as http:
         await http.post("/v1/completions", json=TEXT)
     await billed(gateway, 1)
@@ -171,7 +171,7 @@ async def test_nobody_elses_usage_is_seen(gateway: Gateway) -> None:
         assert row["totals"]["requests"] == 0
 
 
-async def test_usage_goes_on_after_a_restart(
+async def test_usage_continues_after_a_restart(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> None:
     for round_ in range(1, 3):

@@ -54,7 +54,7 @@ def usage_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def ledger(store: Store, usage_folder: Path) -> AsyncIterator[Ledger]:
-    """Not started: a test moves it on by itself."""
+    """A ledger that is not started: the test moves it on by itself."""
     made = Ledger(store, usage_folder, NO_PRICES, metrics())
     yield made
     await made.close()
@@ -87,7 +87,7 @@ class Away:
 
 
 async def use(ledger: Ledger, prompt: int = 10, completion: int = 5, **fields: Any) -> str:
-    """One request from its beginning to its end; returns its id."""
+    """Meter one request from its beginning to its end; return its id."""
     record = opened(**fields)
     meter = ledger.open(record)
     meter.update(prompt, 1, 0)
@@ -96,7 +96,7 @@ async def use(ledger: Ledger, prompt: int = 10, completion: int = 5, **fields: A
     return record.id
 
 
-async def test_a_request_is_in_the_database_as_it_was_metered(ledger: Ledger, store: Store, database_url: str) -> None:
+async def test_a_request_is_stored_as_it_was_metered(ledger: Ledger, store: Store, database_url: str) -> None:
     record = opened(request_id="req_told")
     meter = ledger.open(record)
     meter.update(10, 1, 4)
@@ -117,7 +117,7 @@ async def test_a_request_is_in_the_database_as_it_was_metered(ledger: Ledger, st
     await check_balance(store, database_url)
 
 
-async def test_it_happens_by_itself(store: Store, usage_folder: Path, database_url: str) -> None:
+async def test_settlement_runs_in_the_background(store: Store, usage_folder: Path, database_url: str) -> None:
     ledger = Ledger(store, usage_folder, NO_PRICES, metrics())
     ledger.start()
     ids = {await use(ledger) for _ in range(20)}
@@ -128,7 +128,7 @@ async def test_it_happens_by_itself(store: Store, usage_folder: Path, database_u
     assert list(usage_folder.iterdir()) == []
 
 
-async def test_closing_brings_everything_home(store: Store, usage_folder: Path, database_url: str) -> None:
+async def test_closing_settles_everything(store: Store, usage_folder: Path, database_url: str) -> None:
     ledger = Ledger(store, usage_folder, NO_PRICES, metrics())
     ledger.start()
     ids = {await use(ledger) for _ in range(20)}
@@ -143,7 +143,7 @@ async def test_two_requests_with_one_request_id_are_two(ledger: Ledger, database
     assert set(await ledger_rows(database_url)) == ids
 
 
-async def test_what_it_costs_is_set_when_it_ends(store: Store, usage_folder: Path, database_url: str) -> None:
+async def test_the_cost_is_computed_when_a_request_ends(store: Store, usage_folder: Path, database_url: str) -> None:
     prices = Prices([Price(prompt=Decimal("0.5"), completion=Decimal("1.5"), cached=Decimal("0.05"))])
     ledger = Ledger(store, usage_folder, prices, metrics())
     id_ = await use(ledger, prompt=10, completion=5)
@@ -151,7 +151,7 @@ async def test_what_it_costs_is_set_when_it_ends(store: Store, usage_folder: Pat
     assert (await ledger_rows(database_url))[id_].amount == 8 * 5000 + 2 * 500 + 5 * 15000
 
 
-async def test_usage_waits_on_the_disk_while_the_database_is_away(
+async def test_usage_waits_on_disk_while_the_database_is_unavailable(
     ledger: Ledger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Away(store, monkeypatch)
@@ -172,7 +172,7 @@ async def test_usage_waits_on_the_disk_while_the_database_is_away(
     await check_balance(store, database_url)
 
 
-async def test_usage_survives_a_restart_while_the_database_is_away(
+async def test_usage_survives_a_restart_while_the_database_is_unavailable(
     store: Store, usage_folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Away(store, monkeypatch)
@@ -188,7 +188,7 @@ async def test_usage_survives_a_restart_while_the_database_is_away(
     assert list(usage_folder.iterdir()) == []
 
 
-async def test_a_full_disk_keeps_usage_in_memory_and_says_so(
+async def test_a_full_disk_keeps_usage_in_memory_and_reports_it(
     store: Store,
     usage_folder: Path,
     database_url: str,
@@ -227,7 +227,7 @@ async def test_a_full_disk_keeps_usage_in_memory_and_says_so(
     await ledger.close()
 
 
-async def test_memory_is_bounded_and_what_is_lost_is_counted(
+async def test_memory_is_bounded_and_losses_are_counted(
     store: Store, usage_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = metrics()
@@ -240,7 +240,7 @@ async def test_memory_is_bounded_and_what_is_lost_is_counted(
     assert value(numbers.settled) == 5
 
 
-async def test_one_record_that_the_database_refuses_holds_up_nobody(
+async def test_one_record_that_the_database_rejects_does_not_block_others(
     store: Store, usage_folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = metrics()
@@ -258,7 +258,7 @@ async def test_one_record_that_the_database_refuses_holds_up_nobody(
     assert bad in kept.read_text()
     await ledger.close()
     assert kept.exists()
-    kept.rename(kept.with_suffix(""))  # the operator has found out why, and sends it again
+    kept.rename(kept.with_suffix(""))  # the operator has found the cause, and sends it again
     (kept.parent / "lock").touch()
     database.refuses = lambda record: False
     again = Ledger(store, usage_folder, NO_PRICES, numbers)
@@ -267,7 +267,7 @@ async def test_one_record_that_the_database_refuses_holds_up_nobody(
     await check_balance(store, database_url)
 
 
-async def test_a_segment_that_is_refused_whole_holds_up_nobody(
+async def test_a_segment_that_is_rejected_as_a_whole_does_not_block_others(
     ledger: Ledger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Away(store, monkeypatch)
@@ -291,9 +291,7 @@ async def test_a_segment_that_is_refused_whole_holds_up_nobody(
     assert set(await ledger_rows(database_url)) == {*others, refused}
 
 
-async def test_lines_that_cannot_be_read_are_kept_and_counted(
-    store: Store, usage_folder: Path, database_url: str
-) -> None:
+async def test_unreadable_lines_are_kept_and_counted(store: Store, usage_folder: Path, database_url: str) -> None:
     dead = Spool(usage_folder)
     first, second = opened(), opened()
     dead.append(encode_record(first) + b"00000000 {}\n" + encode_record(second) + b"torn")
@@ -307,7 +305,7 @@ async def test_lines_that_cannot_be_read_are_kept_and_counted(
     await ledger.close()
 
 
-async def test_nobody_else_can_read_what_waits(ledger: Ledger, usage_folder: Path) -> None:
+async def test_waiting_usage_is_readable_by_its_owner_only(ledger: Ledger, usage_folder: Path) -> None:
     await use(ledger)
     await ledger.flush()
     files = [path for path in usage_folder.rglob("*") if path.is_file()]
@@ -331,12 +329,12 @@ async def test_old_rows_are_purged_in_batches_and_their_sums_stay(
         assert (await admin.usage.totals(UsageQuery(*EVER))).requests == 6
 
 
-async def test_rows_are_kept_for_ever_unless_it_is_said(store: Store) -> None:
+async def test_rows_are_kept_forever_by_default(store: Store) -> None:
     await retention.run_purge_loop(store, None)  # returns
 
 
-# A worker that dies at a chosen step: a call that changes the disk, a SQL statement or a commit. It prints what it was
-# told is safe, and what its running request has been told.
+# A worker that dies at a chosen step: a call that changes the disk, a SQL statement or a commit. It prints which usage
+# is safe, and how far its running request has been delivered.
 DYING = """
 import asyncio, json, os, sys
 from dataclasses import replace
@@ -416,7 +414,7 @@ for steps, site in enumerate(job["sites"]):
 """
 
 
-async def test_a_worker_that_dies_at_any_step_has_told_nobody_in_vain(tmp_path: Path, database_url: str) -> None:
+async def test_a_worker_that_dies_at_any_step_loses_no_delivered_token(tmp_path: Path, database_url: str) -> None:
     """The ledger contains exactly what was delivered before the worker died, once."""
     records = [opened(request_id=f"req_{i}") for i in range(4)]
     sites = []
@@ -437,10 +435,10 @@ async def test_a_worker_that_dies_at_any_step_has_told_nobody_in_vain(tmp_path: 
     assert len(lives) > 20
     for site, life in zip(sites, lives, strict=False):
         said = [json.loads(line) for line in life["said"].splitlines()]
-        await _check_what_was_left(site, said, [record.id for record in records])
+        await _check_leftovers(site, said, [record.id for record in records])
 
 
-async def _check_what_was_left(site: Path, said: list[dict[str, str]], ids: list[str]) -> None:
+async def _check_leftovers(site: Path, said: list[dict[str, str]], ids: list[str]) -> None:
     url = f"sqlite:///{site}/loragate.db"
     store = await Store.open(url, (site / "blobs").as_uri(), SECRET)
     for _ in range(2):  # the second finds nothing to do
@@ -461,7 +459,7 @@ async def _check_what_was_left(site: Path, said: list[dict[str, str]], ids: list
     assert list((site / "usage").iterdir()) == [] if (site / "usage").exists() else True
 
 
-# A worker that meters as fast as it can, and says what each request has been told before it tells the next token.
+# A worker that meters as fast as it can, and prints each request's delivered tokens before it delivers the next one.
 BUSY = """
 import asyncio, json, os, sys
 from dataclasses import replace
@@ -498,10 +496,10 @@ asyncio.run(main())
 """
 
 
-async def test_what_clients_were_told_is_billed_to_the_token_though_workers_are_killed(
+async def test_delivered_tokens_are_billed_exactly_though_workers_are_killed(
     store: Store, usage_folder: Path, database_url: str, tmp_path: Path
 ) -> None:
-    """Three workers, two at a time, each killed somewhere; the last ones see what the first left behind."""
+    """Three workers run, two at a time, each killed at some point; the last ones recover what the first left behind."""
     job = {
         "url": database_url,
         "blobs": (tmp_path / "blobs").as_uri(),
@@ -517,10 +515,10 @@ async def test_what_clients_were_told_is_billed_to_the_token_though_workers_are_
         )
         assert worker.stdout is not None
         for _ in range(lines):
-            await _hear(await worker.stdout.readline(), told)
+            await _read_output(await worker.stdout.readline(), told)
         worker.send_signal(signal.SIGKILL)
         for line in (await worker.stdout.read()).splitlines(keepends=True):
-            await _hear(line, told)
+            await _read_output(line, told)
         await worker.wait()
 
     await asyncio.gather(live(701), live(1502))
@@ -531,7 +529,7 @@ async def test_what_clients_were_told_is_billed_to_the_token_though_workers_are_
     rows = await ledger_rows(database_url)
     billed = {id_: row.completion_tokens for id_, row in rows.items() if row.completion_tokens}
     unsaid = {id_: tokens for id_, tokens in billed.items() if told.get(id_) != tokens}
-    # A worker killed between its mark and its word had told one token more than we heard of.
+    # A worker killed between recording and printing had delivered one token more than it printed.
     assert set(told) <= set(billed)
     assert all(tokens == told.get(id_, 0) + 1 for id_, tokens in unsaid.items())
     assert len(unsaid) <= 3
@@ -540,7 +538,7 @@ async def test_what_clients_were_told_is_billed_to_the_token_though_workers_are_
     assert list(usage_folder.iterdir()) == []
 
 
-async def _hear(line: bytes, told: dict[str, int]) -> None:
+async def _read_output(line: bytes, told: dict[str, int]) -> None:
     if line.endswith(b"\n"):
         id_, tokens = line.split()
         told[id_.decode()] = max(told.get(id_.decode(), 0), int(tokens))

@@ -29,11 +29,11 @@ def test_each_kind_of_token_has_its_price() -> None:
     assert Decimal(amount_text(priced)) == (6 * Decimal("0.15") + 4 * Decimal("0.075") + 3 * Decimal("0.6")) / 10**6
 
 
-def test_cached_tokens_cost_as_others_unless_it_is_said() -> None:
+def test_cached_tokens_cost_as_others_by_default() -> None:
     assert amount(Price(prompt=Decimal(1))) == 10 * 10**4
 
 
-def test_the_most_specific_price_counts() -> None:
+def test_the_most_specific_price_is_used() -> None:
     prices = [
         flat("1"),
         flat("2", adapter="support"),
@@ -47,6 +47,6 @@ def test_the_most_specific_price_counts() -> None:
 
 
 @pytest.mark.parametrize("price", ["-1", "NaN", "Infinity", "0.00001", "1000001"])
-def test_what_is_no_price_is_refused(price: str) -> None:
+def test_invalid_prices_are_rejected(price: str) -> None:
     with pytest.raises(ValueError, match=r"prices\.completion"):
         Price(completion=Decimal(price))

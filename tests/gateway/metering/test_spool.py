@@ -28,7 +28,7 @@ def contents(spool: Spool) -> list[Any]:
 
 
 @given(st.integers(0, len(b"".join(LINES))))
-def test_a_file_cut_anywhere_holds_every_whole_line(cut: int) -> None:
+def test_a_truncated_file_keeps_every_whole_line(cut: int) -> None:
     whole = 0
     while len(b"".join(LINES[: whole + 1])) <= cut and whole < len(LINES):
         whole += 1
@@ -49,17 +49,17 @@ def test_a_flipped_byte_costs_its_own_line_only(at: int, flip: int) -> None:
     assert lines.damaged >= 1 or hit == len(RECORDS) - 1
 
 
-def test_another_versions_fields_are_left_out() -> None:
+def test_unknown_fields_of_another_version_are_ignored() -> None:
     line = encode_record(RECORDS[3])[9:-1].replace(b'{"id"', b'{"colour":"red","id"')
     assert decode_record(line) == RECORDS[3]
 
 
-def test_a_line_of_before_a_fields_renaming_keeps_its_value() -> None:
+def test_a_line_from_before_a_fields_renaming_keeps_its_value() -> None:
     record = replace(RECORDS[3], ttft_ms=17)
     assert decode_record(encode_record(record)[9:-1].replace(b'"ttft_ms"', b'"first_token_ms"')) == record
 
 
-def test_what_is_appended_is_read_in_order(tmp_path: Path) -> None:
+def test_appended_records_are_read_in_order(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "usage")
     spool.append(b"".join(LINES[:5]))
     spool.sync()
@@ -69,10 +69,10 @@ def test_what_is_appended_is_read_in_order(tmp_path: Path) -> None:
     spool.append(b"".join(LINES[5:]))
     assert contents(spool) == RECORDS
     spool.close(remove=True)
-    assert spool.folder.exists()  # for whoever takes it over
+    assert spool.folder.exists()  # for the worker that takes it over
 
 
-def test_segments_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_have_a_maximum_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool_module, "_SEGMENT_BYTES", 1000)
     spool = Spool(tmp_path)
     for line in LINES:
@@ -81,15 +81,15 @@ def test_segments_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.Monke
     assert contents(spool) == RECORDS
 
 
-def test_an_empty_folder_goes_with_its_worker(tmp_path: Path) -> None:
+def test_an_empty_folder_is_removed_with_its_worker(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "usage")
     spool.close(remove=True)
     assert list((tmp_path / "usage").iterdir()) == []
 
 
 @given(st.integers(0, len(b"".join(LINES[:3])) - 1))
-def test_a_full_disk_loses_nothing_that_it_took(tmp_path_factory: pytest.TempPathFactory, room: int) -> None:
-    """It takes `room` bytes of the second append and no more; the third finds room again."""
+def test_a_full_disk_loses_no_accepted_record(tmp_path_factory: pytest.TempPathFactory, room: int) -> None:
+    """The disk accepts `room` bytes of the second append and no more; the third append fits again."""
     spool = Spool(tmp_path_factory.mktemp("usage"))
     spool.append(LINES[0])
     real, left = os.write, [room]
@@ -111,14 +111,14 @@ def test_a_full_disk_loses_nothing_that_it_took(tmp_path_factory: pytest.TempPat
     assert all(record in RECORDS for record in found)
 
 
-def test_a_living_worker_is_left_alone_and_a_dead_one_taken_over_once(tmp_path: Path) -> None:
+def test_a_live_workers_folder_is_left_alone_and_a_dead_ones_taken_over_once(tmp_path: Path) -> None:
     alive, dead = Spool(tmp_path), Spool(tmp_path)
     dead.append(LINES[0])
     assert lock_dead_workers(tmp_path, alive.folder) == []
     dead.close(remove=True)
     (found,) = lock_dead_workers(tmp_path, alive.folder)
     assert [decode_records(path.read_bytes()).records for path in found.segments()] == [[RECORDS[0]]]
-    assert lock_dead_workers(tmp_path, alive.folder) == []  # somebody is at it
+    assert lock_dead_workers(tmp_path, alive.folder) == []  # another worker recovers it
     found.release()
     (again,) = lock_dead_workers(tmp_path, alive.folder)
     for path in again.segments():
@@ -128,7 +128,7 @@ def test_a_living_worker_is_left_alone_and_a_dead_one_taken_over_once(tmp_path: 
     assert list(tmp_path.iterdir()) == [alive.folder]
 
 
-def test_folders_that_were_half_made_or_half_removed_go(tmp_path: Path) -> None:
+def test_incomplete_folders_are_removed(tmp_path: Path) -> None:
     alive = Spool(tmp_path)
     (tmp_path / "1-empty").mkdir()
     (tmp_path / "2-kept").mkdir()
@@ -154,7 +154,7 @@ def test_open_calls_outlive_their_process(tmp_path: Path) -> None:
     assert calls.in_use == 2
 
 
-def test_a_slot_that_is_used_again_has_been_told_nothing(tmp_path: Path) -> None:
+def test_a_reused_slot_has_no_delivered_tokens(tmp_path: Path) -> None:
     calls = LiveCounters(tmp_path, slots=1)
     slot = calls.take(opened())
     assert slot is not None
@@ -172,7 +172,7 @@ def test_a_record_that_is_too_long_for_a_slot_gets_none(tmp_path: Path) -> None:
     assert calls.take(opened()) is not None
 
 
-def test_no_room_for_slots_is_known_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_space_for_slots_is_reported_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -16,7 +16,7 @@ from loragate.peft_format.read import read_adapter
 from tests.gateway import tiny_model
 from tests.gateway.fake_hub import fake_hub
 from tests.gateway.grpc.test_adapters import parts
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.imports.test_hub import begin, ended
 from tests.gateway.running_gateway import serving
 from tests.gateway.stub_engine import StubEngine
@@ -52,7 +52,7 @@ async def test_every_way_to_add_an_adapter_uses_it(
             imported = (await ended(http, (await begin(http))["id"]))["error"]
             async with connected(gateway.grpc_target, gateway.key) as client:
                 call = client.adapters.Upload(parts(folder, name="poet"), metadata=client.metadata)
-                streamed = await refusal(call)
+                streamed = await rejection(call)
             assert (await http.get("/v1/adapters")).json()["data"] == []
     told = {(each["message"], each["param"], each["code"]) for each in (uploaded, from_files, imported)}
     told.add((streamed.message, streamed.param, streamed.code))

@@ -9,7 +9,7 @@ import pytest
 
 from loragate.v1 import fine_tuning_pb2 as pb
 from tests.gateway.fake_worker import FakeWorker
-from tests.gateway.grpc_client import Client, connected, refusal
+from tests.gateway.grpc_client import Client, connected, rejection
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -128,13 +128,13 @@ async def test_open_files_over_grpc_are_the_same(gateway: Gateway, client: Clien
         lines = pb.AppendToFileRequest(file_id=file["id"], data=2 * LINE)
         answers = [await ask("AppendToFile", lines, ("idempotency-key", "k")) for _ in range(2)]
         assert [answer.bytes for answer in answers] == [2 * len(LINE)] * 2
-        bad = await refusal(ask("AppendToFile", pb.AppendToFileRequest(file_id=file["id"], data=b"{}\n")))
+        bad = await rejection(ask("AppendToFile", pb.AppendToFileRequest(file_id=file["id"], data=b"{}\n")))
         assert (bad.status, bad.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_lines")
         assert "Line 1" in bad.message
         closed = await ask("CloseFile", pb.CloseFileRequest(file_id=file["id"]))
         assert not closed.HasField("open_until")
         assert closed == pb.FineTuningFile(**(await http.get(f"/v1/files/{file['id']}")).json())
-        late = await refusal(ask("AppendToFile", lines))
+        late = await rejection(ask("AppendToFile", lines))
         assert (late.status, late.code) == (grpc.StatusCode.ABORTED, "file_closed")
 
 

@@ -8,7 +8,7 @@ import pytest
 from loragate.v1.adapters_pb2 import GetAdapterRequest
 from loragate.v1.inference_pb2 import ChatRequest, GenerateRequest
 from tests.gateway.fake_worker import FakeWorker
-from tests.gateway.grpc_client import Client, refusal
+from tests.gateway.grpc_client import Client, rejection
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -93,7 +93,7 @@ async def test_its_adapter_is_found_by_the_models_name(
     answer = await client.adapters.Get(GetAdapterRequest(name=model), metadata=client.metadata)
     assert answer.name == f"poet-{model[-8:]}"
     other = GetAdapterRequest(name=f"{model}:ckpt-step-2")
-    assert (await refusal(client.adapters.Get(other, metadata=client.metadata))).code == "adapter_not_found"
+    assert (await rejection(client.adapters.Get(other, metadata=client.metadata))).code == "adapter_not_found"
 
 
 async def test_foreign_and_missing_ones_are_the_same_404(
@@ -119,7 +119,7 @@ async def test_foreign_and_missing_ones_are_the_same_404(
                 words = f"The model '{name}' does not exist or you do not have access to it."
                 assert answer.json()["error"]["message"] == words
             assert (await http.get(f"/v1/models/{name}")).status_code == 404
-    told = await refusal(
+    told = await rejection(
         client.inference.Generate(GenerateRequest(model=others[0], prompt="x"), metadata=client.metadata)
     )
     assert told.code == "model_not_found"
