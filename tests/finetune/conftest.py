@@ -20,7 +20,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def manifest(base: Path) -> pb.Manifest:
-    """As an engine of this base model says it."""
+    """The manifest that an engine with this base model reports."""
     config = EngineConfig(str(base), "unused", base.parent / "cache", threads=1, kv_cache_tokens=1024)
     return load(config).manifest
 

@@ -1,4 +1,4 @@
-"""A worker in a process of its own, which a test stops and lets go on.
+"""A worker in its own process, which a test suspends and resumes.
 
 python hanging_worker.py DATABASE BLOBS MANIFEST BASE WORKSPACE
 """

@@ -1,6 +1,6 @@
-"""Small runs on a random base model, for tests and for processes that are killed in the middle of one.
+"""Small runs on a random base model, for tests and for processes that are killed during one.
 
-python runs.py BASE TOKENS FOLDER METHOD     tells each step's loss on a line of its own, and is never in a hurry
+python runs.py BASE TOKENS FOLDER METHOD prints each step's loss on its own line, and throttles nothing
 """
 
 import json
@@ -48,7 +48,7 @@ RECIPES = {
 
 
 def make_base(folder: Path) -> Path:
-    """A Llama of two layers that knows nothing, with a tokenizer."""
+    """Create an untrained Llama of two layers, with a tokenizer."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=320, hidden_size=HIDDEN, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
@@ -64,7 +64,7 @@ def make_base(folder: Path) -> Path:
 
 
 def examples(method: Method, count: int = EXAMPLES) -> Iterator[list[Sample]]:
-    """Numbers in their order; the worse answers in the opposite one."""
+    """Return counting exercises; the rejected responses count backwards."""
     draw = np.random.default_rng(0)
     for _ in range(count):
         ids = np.arange(3, 3 + draw.integers(5, 12), dtype=np.uint32)
@@ -74,7 +74,7 @@ def examples(method: Method, count: int = EXAMPLES) -> Iterator[list[Sample]]:
 
 
 def make_tokens(folder: Path, method: Method) -> TokenFile:
-    """Of these examples."""
+    """Tokenize these examples."""
     with TokenFileWriter(folder) as writer:
         for example in examples(method):
             for sample in example:
@@ -83,12 +83,12 @@ def make_tokens(folder: Path, method: Method) -> TokenFile:
     return TokenFile(folder)
 
 
-def go(
+def run_training(
     base: Path,
     tokens: TokenFile | StreamingTokenFile,
     folder: Path,
     recipe: Recipe,
-    told: Callable[[Metrics], None],
+    on_metrics: Callable[[Metrics], None],
     *,
     stop: threading.Event | None = None,
     valid: TokenFile | None = None,
@@ -97,13 +97,13 @@ def go(
     waits: Callable[[int], None] = lambda _: None,
     report_to: tuple[str, ...] = (),
 ) -> tuple[PeftModel, int]:
-    """The trained model, and the steps done."""
+    """Return the trained model, and the number of steps done."""
     model = load_base(base, recipe.quantization, torch.device("cpu"))
     torch.manual_seed(recipe.seed)
     adapted = new_adapter(model, recipe)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
     run = Run(folder, tokens, valid, row_tokens, checkpoint_steps, log_steps=1, report_to=report_to, name="ftjob-1")
-    watch = RunCallback(told, stop or threading.Event(), lambda: None, waits)
+    watch = RunCallback(on_metrics, stop or threading.Event(), lambda: None, waits)
     return adapted, train(adapted, tokenizer, recipe, run, watch)
 
 
@@ -111,11 +111,11 @@ def main() -> None:
     torch.set_num_threads(1)
     base, tokens, folder, method = sys.argv[1:]
 
-    def tell(metrics: Metrics) -> None:
+    def report(metrics: Metrics) -> None:
         print(json.dumps([metrics.step, metrics.train_loss]), flush=True)
         sys.stdin.readline()
 
-    go(Path(base), TokenFile(Path(tokens)), Path(folder), RECIPES[Method(method)], tell)
+    run_training(Path(base), TokenFile(Path(tokens)), Path(folder), RECIPES[Method(method)], report)
 
 
 if __name__ == "__main__":

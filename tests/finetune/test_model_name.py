@@ -1,4 +1,4 @@
-"""Names of what jobs make."""
+"""Names of models that jobs create."""
 
 import pytest
 
@@ -17,7 +17,7 @@ JOB = "ftjob-abcdefghijklmnop12345678"
         ("b" * 300, "t" * 100, "s" * 64, f"ft:{'b' * 100}:{'t' * 32}:{'s' * 64}:12345678", f"{'s' * 55}-12345678"),
     ],
 )
-def test_a_name_and_what_it_means(base: str, tenant: str, suffix: str | None, model: str, adapter: str) -> None:
+def test_a_name_and_its_parts(base: str, tenant: str, suffix: str | None, model: str, adapter: str) -> None:
     name = tuned_name(base, tenant, suffix, JOB)
     assert (name.model, name.adapter) == (model, adapter)
     assert check_adapter_name(name.adapter, base_model=base) == name.adapter
@@ -46,5 +46,5 @@ def test_a_name_and_what_it_means(base: str, tenant: str, suffix: str | None, mo
         f"ft:base:acme:{'s' * 65}:12345678",
     ],
 )
-def test_what_is_no_such_name(model: str) -> None:
+def test_invalid_names(model: str) -> None:
     assert parse_tuned_name(model) is None

@@ -1,4 +1,4 @@
-"""A store, a tenant and workers in this process, for tests of what becomes of jobs."""
+"""A store, a tenant and workers in this process, for tests of jobs."""
 
 import asyncio
 import csv
@@ -30,7 +30,7 @@ class World:
     config: WorkerConfig
 
     async def file(self, *rows: Any) -> str:
-        """A training file of these."""
+        """Create a training file of these examples."""
         content = "\n".join(json.dumps(row) for row in rows).encode()
         async with self.store.tenant(self.tenant.id, write=True) as scope:
             facts = FileFacts("data.jsonl", Purpose.FINE_TUNE)
@@ -62,11 +62,11 @@ class World:
             return await scope.jobs.get(job.id)
 
     async def messages(self, job: Job, type: str = "message") -> list[str]:
-        """Oldest first."""
+        """Return the messages, oldest first."""
         return [event.message for event in await self.events(job) if event.type == type]
 
     async def events(self, job: Job) -> list[JobEvent]:
-        """Oldest first."""
+        """Return the events, oldest first."""
         found: list[JobEvent] = []
         async with self.store.tenant(self.tenant.id) as scope:
             while (page := await scope.jobs.events_since(job.id, len(found))).items:
@@ -83,7 +83,7 @@ class World:
         return Worker(self.store, self.manifest, probe, replace(self.config, name=name, **config), HIDDEN)
 
     async def nothing_left(self) -> None:
-        """Of jobs that have ended, in the workspace: it is removed behind their end."""
+        """Return whether the workspace is empty of jobs that have ended: it is cleaned up after them."""
         async with asyncio.timeout(100):
             while list((self.config.workspace / "jobs").glob("*")):
                 await asyncio.sleep(0.1)
@@ -112,7 +112,7 @@ def ended(job: Job) -> bool:
 
 
 async def the_curve(world: World, job: Job) -> dict[int, float]:
-    """The training loss of each step, by the result file."""
+    """Return the training loss of each step, from the result file."""
     async with world.store.tenant(world.tenant.id) as scope:
         content = await scope.files.pieces(job.result_file or "")
     told = b"".join([chunk async for chunk in world.store.blobs.of(world.tenant.id).pieces.read(content)])

@@ -1,4 +1,4 @@
-"""A token file that grows while others read it: whole sequences, each once, to the end and not before it."""
+"""A token file that grows while others read it: whole sequences, each once, to its end."""
 
 import subprocess
 import sys
@@ -29,11 +29,11 @@ from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.trainers.rows import Row, concatenate_rows
 from loragate.finetune.training.trainers.streaming_rows import StreamingRows
 
-SEQUENCES = 3000  # more places than are taken at first
+SEQUENCES = 3000  # more places than are reserved at first
 
 
 def sample(number: int) -> Sample:
-    """Its number, as often as makes it unlike its neighbours."""
+    """Return a sample that consists of its number, repeated so that it differs in length from its neighbours."""
     length = 2 + number % 7
     return Sample(np.full(length, number, np.uint32), np.arange(length) > 0)
 
@@ -43,7 +43,7 @@ def first_tokens(rows: list[Row]) -> list[int]:
 
 
 def numbers(batch: Row) -> list[int]:
-    """Of the samples in one row."""
+    """Return the numbers of the samples in one row."""
     found: list[int] = batch["input_ids"][batch["position_ids"] == 0].tolist()
     return found
 
@@ -65,7 +65,7 @@ def grow(writer: StreamingTokenWriter, count: int) -> None:
     writer.publish()
 
 
-def test_what_is_published_is_there_and_in_the_end_it_is_a_token_file(
+def test_published_tokens_are_readable_and_the_result_is_a_token_file(
     writer: StreamingTokenWriter, tokens: StreamingTokenFile, tmp_path: Path
 ) -> None:
     writer.add(sample(0))
@@ -84,7 +84,7 @@ def test_what_is_published_is_there_and_in_the_end_it_is_a_token_file(
     assert whole[SEQUENCES - 1].ids.tolist() == sample(SEQUENCES - 1).ids.tolist()
 
 
-def test_places_are_taken_for_what_is_expected_and_then_for_twice_as_many(tmp_path: Path) -> None:
+def test_places_are_reserved_for_the_expected_size_and_then_doubled(tmp_path: Path) -> None:
     def places(writer: StreamingTokenWriter, count: int) -> int:
         grow(writer, count)
         return (tmp_path / f"{writer._folder.name}" / growing.SLOTS).stat().st_size // 8
@@ -95,7 +95,7 @@ def test_places_are_taken_for_what_is_expected_and_then_for_twice_as_many(tmp_pa
         assert [places(writer, count) for count in (1, 4999, 1)] == [5001, 5001, 10002]
 
 
-def test_misuse_has_a_name(writer: StreamingTokenWriter, tokens: StreamingTokenFile, tmp_path: Path) -> None:
+def test_misuse_raises_a_named_error(writer: StreamingTokenWriter, tokens: StreamingTokenFile, tmp_path: Path) -> None:
     grow(writer, 2)
     for ask, error in (
         (lambda: tokens[2], NoSuchSequence),
@@ -121,7 +121,7 @@ def test_misuse_has_a_name(writer: StreamingTokenWriter, tokens: StreamingTokenF
 
 
 @given(places=st.integers(0, 300), of=st.integers(1, 9))
-def test_partitions_are_all_places_and_none_twice(places: int, of: int) -> None:
+def test_partitions_cover_all_places_once(places: int, of: int) -> None:
     shares = [Partition(number, of) for number in range(of)]
     found = [[share.place(index) for index in range(share.size(places))] for share in shares]
     assert sorted(place for each in found for place in each) == list(range(places))
@@ -130,7 +130,7 @@ def test_partitions_are_all_places_and_none_twice(places: int, of: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(growth=st.lists(st.integers(0, 40), max_size=8), epochs=st.integers(1, 3), position=st.integers(0, 50))
-def test_rows_are_the_same_however_the_file_grew(
+def test_rows_do_not_depend_on_how_the_file_grew(
     tmp_path_factory: pytest.TempPathFactory, growth: list[int], epochs: int, position: int
 ) -> None:
     folder = tmp_path_factory.mktemp("grown") / "t"
@@ -138,7 +138,7 @@ def test_rows_are_the_same_however_the_file_grew(
         steps = iter(growth)
 
         def pause() -> None:
-            """Instead of waiting: somebody appends, or closes."""
+            """Replaces the wait: something is appended, or the file is closed."""
             count = next(steps, None)
             grow(writer, count) if count is not None else writer.finish({})
 
@@ -155,7 +155,7 @@ def test_rows_are_the_same_however_the_file_grew(
     assert len(whole) == total * epochs
 
 
-def test_pairs_are_there_together(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
+def test_pairs_are_published_together(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
     grow(writer, 3)
     steps = iter([lambda: grow(writer, 1), lambda: writer.finish({})])
     rows = list(StreamingRows(tokens, pairs=True, pause=lambda: next(steps)()))
@@ -189,7 +189,7 @@ def test_another_process_never_sees_half_a_sequence(writer: StreamingTokenWriter
 
 
 def test_several_loaders_share_a_file_that_grows(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
-    """They wait when there is nothing, and end when it is closed: all of it, and nothing twice."""
+    """They wait when there is nothing, and end when the file is closed: everything is read, and nothing twice."""
     loader = DataLoader(
         StreamingRows(tokens, epochs=2), batch_size=2, num_workers=2, multiprocessing_context="spawn",
         collate_fn=concatenate_rows,
@@ -205,7 +205,7 @@ def test_several_loaders_share_a_file_that_grows(writer: StreamingTokenWriter, t
     assert sorted(seen) == sorted(list(range(50)) * 2)
 
 
-def test_a_row_that_is_stopped_for_is_not_lost(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
+def test_a_row_interrupted_by_a_stop_is_not_lost(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
     class Enough(Exception):
         pass
 

@@ -1,4 +1,6 @@
-"""From examples to tokens on disk: what is learned, beside transformers' own marks, and what a whole file becomes."""
+"""From examples to tokens on disk: which tokens are learned, compared with transformers' own masks, and what a whole
+file becomes.
+"""
 
 import json
 import os
@@ -30,7 +32,7 @@ CHAT_TEMPLATE = (
     "{% endgeneration %}{{ '\n' }}{% else %}{{ '<s>' + m.role + '\n' + m.content + '</s>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<s>bot\n' }}{% endif %}"
 )
-FORGETFUL = (  # it drops all but the last answer's thoughts, and opens its own
+FORGETFUL = (  # it drops all thoughts but the last response's, and opens its own
     "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<s>bot\n' }}"
     "{{ m.content if loop.last else m.content.split('|')[-1] }}{{ '</s>' }}"
     "{% else %}{{ '<s>' + m.content + '</s>' }}{% endif %}{% endfor %}"
@@ -82,7 +84,7 @@ def learned_text(sample: Sample, tokenizer: Tokenizer) -> str:
     return text
 
 
-def test_ids_and_what_is_learned_are_transformers_own(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
+def test_ids_and_masks_equal_transformers(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
     reference = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token="<s>")
     told = reference.apply_chat_template(
         TURNS, chat_template=CHAT_TEMPLATE, return_assistant_tokens_mask=True, return_dict=True, tokenize=True
@@ -93,7 +95,7 @@ def test_ids_and_what_is_learned_are_transformers_own(tokenizer: Tokenizer, toke
     assert sample.learned.any()
 
 
-def test_an_answer_stands_behind_the_very_tokens_that_it_is_asked_with(tokenization: TokenizationConfig) -> None:
+def test_a_response_follows_exactly_the_tokens_of_its_prompt(tokenization: TokenizationConfig) -> None:
     (sample,) = chat(tokenization, TURNS[:3])
     assert tokenization.template is not None
     prompt = tokenization.tokenizer.encode_chat(tokenization.template.render(TURNS[:2]))
@@ -101,7 +103,7 @@ def test_an_answer_stands_behind_the_very_tokens_that_it_is_asked_with(tokenizat
     assert sample.ids[:first].tolist() == prompt
 
 
-def test_an_answer_of_weight_zero_is_not_learned(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
+def test_a_response_of_weight_zero_is_not_learned(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
     (sample,) = chat(tokenization, [*TURNS[:2], {**TURNS[2], "weight": 0}, *TURNS[3:]])
     text = learned_text(sample, tokenizer)
     assert "jumps" not in text
@@ -109,7 +111,7 @@ def test_an_answer_of_weight_zero_is_not_learned(tokenizer: Tokenizer, tokenizat
 
 
 @pytest.mark.parametrize("make", TOKENIZERS)
-def test_where_a_template_forgets_each_answer_is_a_sample(make: Callable[[], Tokenizer]) -> None:
+def test_each_response_is_a_sample_if_the_template_drops_earlier_ones(make: Callable[[], Tokenizer]) -> None:
     tokenizer = make()
     tokenization = tokenization_config(manifest(tokenizer, FORGETFUL))
     turns = [TURNS[1], {"role": "assistant", "content": "a|b"}, TURNS[3], {"role": "assistant", "content": "c|d"}]
@@ -122,7 +124,7 @@ def test_where_a_template_forgets_each_answer_is_a_sample(make: Callable[[], Tok
     assert all(tokenizer.token_to_id(END) == sample.ids[-1] for sample in samples)
 
 
-def test_a_template_that_shows_answers_unlike_its_prompt_gets_the_answer_behind_its_prompt() -> None:
+def test_a_template_that_shows_responses_unlike_its_prompt_gets_the_response_after_its_prompt() -> None:
     tokenizer = byte_level()
     tokenization = tokenization_config(manifest(tokenizer, UNLIKE_ITS_PROMPT))
     (sample,) = chat(tokenization, [TURNS[1], TURNS[4]])
@@ -142,7 +144,7 @@ def test_a_completion_is_learned_to_its_end_and_its_prompt_is_not(tokenizer: Tok
     assert text.learned.tolist() == [False] + [True] * (len(text.ids) - 1)
 
 
-def test_a_preference_is_two_samples_the_better_one_first(
+def test_a_preference_is_two_samples_the_preferred_one_first(
     tokenizer: Tokenizer, tokenization: TokenizationConfig
 ) -> None:
     document = {
@@ -159,7 +161,7 @@ def test_a_preference_is_two_samples_the_better_one_first(
     assert len(texts) == 2
 
 
-def test_what_the_template_refuses_is_refused_in_its_words() -> None:
+def test_the_templates_error_is_reported() -> None:
     template = ChatTemplate("{{ raise_exception('no systems here') }}", {})
     with pytest.raises(InvalidLine, match="no systems here"):
         masked_texts(parse_example({"messages": TURNS}, Format.CHAT), template)
@@ -177,7 +179,7 @@ def cache(tmp_path: Path) -> TokenCache:
     return TokenCache(tmp_path / "tokens")
 
 
-def test_a_file_is_tokenised_once(cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path) -> None:
+def test_a_file_is_tokenized_once(cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path) -> None:
     report, tokens = cache.tokens_of(jsonl(700), "d1", tokenization, 64)
     assert tokens is not None
     assert (report.format, report.examples, len(tokens)) == (Format.CHAT, 700, 700)
@@ -191,7 +193,7 @@ def test_a_file_is_tokenised_once(cache: TokenCache, tokenization: TokenizationC
         assert cache.tokens_of(BytesIO(b""), *other)[1] is None
 
 
-def test_tokens_that_were_not_needed_for_long_make_room(
+def test_unused_tokens_are_removed_to_make_room(
     cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
 ) -> None:
     def places() -> set[Path]:
@@ -214,7 +216,7 @@ def test_tokens_that_were_not_needed_for_long_make_room(
     assert places() == {made[0]}, "it was needed just now"
 
 
-def test_long_samples_are_cut_and_those_with_nothing_left_to_learn_dropped(
+def test_long_samples_are_truncated_and_those_with_nothing_left_to_learn_dropped(
     cache: TokenCache, tokenization: TokenizationConfig
 ) -> None:
     prompt = len(chat(tokenization, [TURNS[1], {"role": "assistant", "content": "x"}])[0].ids) - 3
@@ -227,7 +229,7 @@ def test_long_samples_are_cut_and_those_with_nothing_left_to_learn_dropped(
     assert (len(none), none.facts["dropped"]) == (0, 12)
 
 
-def test_of_a_file_with_problems_there_are_no_tokens_and_nothing_stays(
+def test_a_file_with_problems_has_no_tokens_and_leaves_nothing(
     cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
 ) -> None:
     report, tokens = cache.tokens_of(jsonl(600, messages=[]), "d", tokenization, 64)
@@ -236,7 +238,7 @@ def test_of_a_file_with_problems_there_are_no_tokens_and_nothing_stays(
     assert list((tmp_path / "tokens").iterdir()) == []
 
 
-def test_an_unfinished_token_file_is_made_again(
+def test_an_unfinished_token_file_is_rewritten(
     cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
 ) -> None:
     _, tokens = cache.tokens_of(jsonl(20), "d", tokenization, 64)
@@ -262,6 +264,6 @@ def test_a_sequence_is_a_view_into_the_file(tmp_path: Path) -> None:
     assert tokens[0].ids.base is not None
     assert not tokens[0].ids.flags.owndata
     assert not tokens[0].ids.flags.writeable
-    assert len(pickle.dumps(tokens)) < 1000  # torch hands data sets to its loaders in this way
+    assert len(pickle.dumps(tokens)) < 1000  # torch passes data sets to its loaders in this way
     with pytest.raises(IndexError, match="no sequence 2"):
         _ = tokens[2]

@@ -1,4 +1,4 @@
-"""Of very long texts only the beginning becomes tokens, and they are those of the whole text."""
+"""Very long texts are tokenized up to the limit only, with the same tokens as the whole text."""
 
 import random
 from collections.abc import Callable
@@ -27,7 +27,7 @@ PIECES = [*CORPUS[:3], "</s>", "<tool>", "  ", "\n", "   \n\n  ", "12345678", "'
 
 
 def llama_like() -> Tokenizer:
-    """Llama 3's words, in composed characters; `<tool>` takes the white space around it."""
+    """A tokenizer with Llama 3's words, in composed characters; `<tool>` absorbs the white space around it."""
     tokenizer = byte_level()
     tokenizer.normalizer = normalizers.NFC()
     split = pre_tokenizers.Split(Regex(LLAMA_3), "isolated")
@@ -37,7 +37,7 @@ def llama_like() -> Tokenizer:
 
 
 def wordless() -> Tokenizer:
-    """All of a text is one word."""
+    """A tokenizer for which a whole text is one word."""
     tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate("abc", 3)}, []))
     tokenizer.add_special_tokens(["<pad>", "<s>", "</s>"])
     return tokenizer
@@ -64,7 +64,7 @@ def test_the_sample_is_that_of_the_whole_text(make: Callable[[], Tokenizer]) -> 
         text = drawn(draw)
         known = Truncator(tokenizer, ends, LENGTH).truncate(text)
         whole, short = (encoder.encode([each])[0] for each in (text, known))
-        assert told(short.cut(LENGTH)) == told(whole.cut(LENGTH)), (text, known)
+        assert marked(short.cut(LENGTH)) == marked(whole.cut(LENGTH)), (text, known)
         assert (len(short.ids) > LENGTH) == (len(whole.ids) > LENGTH)
         shortened += len(known.text) < len(text.text)
         learned_beyond += known.continues
@@ -72,19 +72,19 @@ def test_the_sample_is_that_of_the_whole_text(make: Callable[[], Tokenizer]) -> 
     assert 20 < learned_beyond < shortened
 
 
-def told(sample: Sample) -> tuple[list[int], list[bool]]:
+def marked(sample: Sample) -> tuple[list[int], list[bool]]:
     return sample.ids.tolist(), sample.learned.tolist()
 
 
 def drawn(draw: random.Random) -> MaskedText:
-    """What is learned begins and ends anywhere."""
+    """Draw a text in which the learned part begins and ends anywhere."""
     text = "".join(draw.choice(PIECES) for _ in range(draw.randrange(8, 24)))[:900]
     places = sorted(draw.randrange(len(text)) for _ in range(4))
     spans = (places[0], places[1]), (places[2], draw.choice([places[3], len(text)]))
     return MaskedText(text, tuple(span for span in spans if span[0] < span[1]), plain=draw.random() < 0.5)
 
 
-def test_without_words_a_text_is_read_whole_or_refused() -> None:
+def test_without_words_a_text_is_read_whole_or_rejected() -> None:
     tokenizer, ends = reader(wordless())
     read = Truncator(tokenizer, ends, LENGTH).truncate
     long = MaskedText("abc" * 341, ((0, 1023),))
@@ -93,7 +93,7 @@ def test_without_words_a_text_is_read_whole_or_refused() -> None:
         read(MaskedText("abc" * 342, ((0, 1026),)))
 
 
-def test_a_line_too_long_is_named(manifest: Any) -> None:
+def test_a_line_that_is_too_long_is_named(manifest: Any) -> None:
     added: list[Sample] = []
 
     class Kept:

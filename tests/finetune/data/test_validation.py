@@ -1,4 +1,4 @@
-"""Training files, good and bad: which format they are in, and what is wrong with each line."""
+"""Valid and invalid training files: which format they have, and what is wrong with each line."""
 
 import json
 import tracemalloc
@@ -45,7 +45,7 @@ def examined(content: bytes) -> ValidationReport:
 
 
 @pytest.mark.parametrize(("format", "document"), GOOD, ids=lambda value: value if isinstance(value, str) else "")
-def test_each_format_is_found(format: Format, document: dict[str, Any]) -> None:
+def test_each_format_is_recognized(format: Format, document: dict[str, Any]) -> None:
     found = examined(jsonl(*[document] * MIN_EXAMPLES))
     assert found == ValidationReport(format, MIN_EXAMPLES)
     assert found.rejection(format.method) is None
@@ -111,20 +111,20 @@ def test_a_file_of_one_bad_line(content: bytes, words: str) -> None:
     assert str(found.problems[0]).startswith("Line 1: ")
 
 
-def test_the_first_twenty_problems_are_told_and_the_others_counted() -> None:
+def test_the_first_twenty_problems_are_reported_and_the_others_counted() -> None:
     found = examined(jsonl(*[CHAT, {"messages": [USER]}] * 30))
     assert (found.examples, len(found.problems), found.problem_count) == (30, 20, 30)
     assert [problem.line for problem in found.problems] == list(range(2, 42, 2))
     assert (found.rejection(Method.SUPERVISED) or "").endswith("and 10 more")
 
 
-def test_what_is_too_little_or_for_another_method_is_refused_in_words() -> None:
+def test_too_few_examples_or_another_methods_format_are_rejected_with_the_reason() -> None:
     assert "9 examples; at least 10" in (examined(jsonl(*[CHAT] * 9)).rejection(Method.SUPERVISED) or "")
     assert "0 examples" in (examined(b"\n \n").rejection(Method.SUPERVISED) or "")
     assert "'supervised', not 'dpo'" in (examined(jsonl(*[CHAT] * 10)).rejection(Method.DPO) or "")
 
 
-def test_blank_lines_count_but_are_none_and_a_byte_order_mark_is_no_part_of_a_line() -> None:
+def test_blank_lines_are_numbered_but_skipped_and_a_byte_order_mark_is_ignored() -> None:
     content = b"\xef\xbb\xbf" + jsonl(CHAT) + b"\n\r\n" + jsonl(CHAT).replace(b"\n", b"\r\n") + b'{"text": 1}'
     found = examined(content)
     assert found.examples == 2
@@ -132,7 +132,7 @@ def test_blank_lines_count_but_are_none_and_a_byte_order_mark_is_no_part_of_a_li
     assert [line.end for line in read_lines(BytesIO(content))][-1] == len(content)
 
 
-def test_a_line_without_end_takes_no_more_memory_than_a_line_may() -> None:
+def test_an_endless_line_takes_no_more_memory_than_the_line_limit() -> None:
     file = BytesIO(jsonl(CHAT) + b'{"text": "' + b"x" * (16 * MAX_LINE_BYTES) + b'"}\n' + jsonl(CHAT))
     tracemalloc.start()
     found = validate(file)
@@ -143,7 +143,7 @@ def test_a_line_without_end_takes_no_more_memory_than_a_line_may() -> None:
     assert peak < 4 * MAX_LINE_BYTES
 
 
-def test_progress_is_told_in_bytes() -> None:
+def test_progress_is_reported_in_bytes() -> None:
     heard: list[int] = []
     content = jsonl(*[{"text": "x" * 300_000}] * 20)
     validate(BytesIO(content), heard.append)

@@ -1,4 +1,4 @@
-"""What a job goes on from is another's file: nothing in it names a path or a module to whoever loads it."""
+"""The adapter that a job starts from is untrusted: paths and module names in its config are never used."""
 
 import json
 from pathlib import Path
@@ -19,9 +19,7 @@ RECIPE = RECIPES[Method.SUPERVISED]
 CPU = torch.device("cpu")
 
 
-async def test_a_config_that_names_paths_and_modules_reaches_no_loader(
-    world: World, base: Path, tmp_path: Path
-) -> None:
+async def test_paths_and_modules_in_a_config_reach_no_loader(world: World, base: Path, tmp_path: Path) -> None:
     save_adapter(new_adapter(load_base(base, "none", CPU), RECIPE), tmp_path / "made")
     decoy = tmp_path / "decoy"
     decoy.mkdir()

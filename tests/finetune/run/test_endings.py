@@ -1,4 +1,6 @@
-"""Whatever ends a run is told in its own words, and nothing is registered; what TRL is told; where a run begins."""
+"""Every way in which a run ends is reported with its reason, and registers nothing; TRL's arguments; where a run
+starts.
+"""
 
 import errno
 import io
@@ -40,7 +42,7 @@ def assignment(base: Path, tmp_path: Path) -> Assignment:
 
 
 @pytest.mark.parametrize(("fault", "code", "words"), ENDS, ids=lambda value: str(value)[:20])
-def test_each_fault_has_a_code_and_words(
+def test_each_error_has_a_code_and_a_message(
     assignment: Assignment, monkeypatch: pytest.MonkeyPatch, fault: BaseException, code: str, words: str
 ) -> None:
     def failing(*_: Any) -> None:
@@ -54,7 +56,7 @@ def test_each_fault_has_a_code_and_words(
     assert words in news.message
 
 
-def test_a_folder_that_cannot_be_made_is_said(assignment: Assignment, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(assignment: Assignment, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the run's folder should be")
     stop = threading.Event()
@@ -65,7 +67,7 @@ def test_a_folder_that_cannot_be_made_is_said(assignment: Assignment, tmp_path: 
     )  # fmt: skip
 
 
-def test_an_adapter_begins_as_its_seed_says_whatever_was_drawn_before(assignment: Assignment) -> None:
+def test_an_adapter_is_initialized_from_its_seed_only(assignment: Assignment) -> None:
     def first(seed: int) -> torch.Tensor:
         torch.rand(seed + 3)
         adapted = session._adapted_model(
@@ -78,13 +80,13 @@ def test_an_adapter_begins_as_its_seed_says_whatever_was_drawn_before(assignment
 
 
 class Unwritable(Checkpoint):
-    """There is no room for it."""
+    """A checkpoint for which there is no disk space."""
 
     def write(self, folder: Path) -> None:
         raise FULL
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_by_the_next_and_leaves_none(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_reported_by_the_next_and_leaves_none(tmp_path: Path) -> None:
     writer = CheckpointWriter(max_checkpoints=2)
     told: list[Path] = []
     checkpoint: Any = Unwritable(None, {}, {}, "")  # type: ignore[arg-type]
@@ -96,10 +98,10 @@ def test_a_checkpoint_that_cannot_be_written_is_told_by_the_next_and_leaves_none
     broken: Any = Checkpoint(None, {}, {}, "")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         broken.write(tmp_path / "checkpoint-8")
-    assert checkpoints_in(tmp_path) == [], "what was begun is none"
+    assert checkpoints_in(tmp_path) == [], "an unfinished one does not count"
 
 
-async def test_a_job_of_which_nothing_is_left_to_learn_is_failed_and_registers_nothing(world: World) -> None:
+async def test_a_job_with_nothing_left_to_learn_fails_and_registers_nothing(world: World) -> None:
     long = {"messages": [{"role": "user", "content": "fox " * 20}, {"role": "assistant", "content": "jumps"}]}
     job = await world.job(await world.file(*[long] * 12), max_length=16)
     async with world.working():
@@ -112,7 +114,7 @@ async def test_a_job_of_which_nothing_is_left_to_learn_is_failed_and_registers_n
     await nothing_is_registered(world)
 
 
-async def test_a_full_disk_ends_the_job_in_words(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_ends_the_job_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise FULL
 
@@ -133,7 +135,7 @@ async def nothing_is_registered(world: World) -> None:
         assert not (await scope.files.list([Purpose.FINE_TUNE_RESULTS])).items
 
 
-async def test_a_worker_takes_no_more_of_a_tenants_jobs_than_it_is_told(world: World) -> None:
+async def test_a_worker_claims_no_more_of_a_tenants_jobs_than_configured(world: World) -> None:
     jobs = [await world.job("file-1") for _ in range(3)]
     for job in jobs:
         assert await world.worker()._claim(JobStatus.VALIDATING)

@@ -1,4 +1,4 @@
-"""What a run tells of itself: each step once, as it was made last, in OpenAI's columns."""
+"""The events of a run: each step once, with its last values, in OpenAI's columns."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,8 +22,8 @@ CSV = b"""step,train_loss,train_accuracy,valid_loss,valid_mean_token_accuracy
 """
 
 
-class Heard:
-    """In a job's place."""
+class RecordedEvents:
+    """Replaces a job."""
 
     def __init__(self) -> None:
         self.job, self.worker = SimpleNamespace(id="ftjob-1"), "w1"
@@ -40,8 +40,8 @@ class Heard:
         self.said.append((message, data))
 
 
-async def test_a_run_in_a_table_and_in_words(tmp_path: Path) -> None:
-    heard: Any = Heard()
+async def test_a_run_as_a_table_and_as_messages(tmp_path: Path) -> None:
+    heard: Any = RecordedEvents()
     events = RunEvents(heard, tmp_path)
     for metrics in STEPS:
         assert await events.add(metrics)

@@ -1,4 +1,4 @@
-"""A job is held while somebody works on it; one that is held no longer interrupts whoever does."""
+"""A job is leased while a worker works on it; a lost lease interrupts the work."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -60,9 +60,7 @@ async def test_when_it_is_another_workers(store: Store) -> None:
     assert (held.lost, held.interrupted.is_set()) == (True, True)
 
 
-async def test_its_lease_is_renewed_for_as_long_as_somebody_works_on_it(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_its_lease_is_renewed_while_a_worker_works_on_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 1000)
     claim = await claimed(store)
     before = await held_until(store, claim)

@@ -1,4 +1,4 @@
-"""The process that trains: what it says, how it is stopped, and what is left when it is killed."""
+"""The training process: its messages, how it is stopped, and what remains when it is killed."""
 
 import asyncio
 import json
@@ -52,12 +52,12 @@ def assignment(base: Path, tokens: Path, tmp_path: Path) -> Assignment:
 
 @pytest.fixture(scope="module")
 def whole(base: Path, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[TrainerMessage]]:
-    """A run that nobody disturbed: its folder, and what it said."""
+    """An uninterrupted run: its folder, and its messages."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return folder, asyncio.run(heard(assigned(base, tokens, folder)))
+    return folder, asyncio.run(received(assigned(base, tokens, folder)))
 
 
-async def heard(assignment: Assignment) -> list[TrainerMessage]:
+async def received(assignment: Assignment) -> list[TrainerMessage]:
     async with training(assignment) as trainer:
         return [news async for news in trainer.messages()]
 
@@ -70,7 +70,7 @@ def test_an_assignment_survives_json(assignment: Assignment, tmp_path: Path) -> 
     assert Assignment.from_document(json.loads(json.dumps(assignment.to_document()))) == assignment
 
 
-def test_a_run_tells_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, list[TrainerMessage]]) -> None:
+def test_a_run_reports_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, list[TrainerMessage]]) -> None:
     folder, news = whole
     assert isinstance(news[-1], Finished)
     assert news[-1].steps == STEPS
@@ -82,7 +82,7 @@ def test_a_run_tells_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, li
     assert any(abs(tensor).max() > 0 for name, tensor in tensors.items() if "lora_B" in name)
 
 
-async def test_one_that_is_killed_and_one_that_is_stopped_go_on_to_the_same_curve(
+async def test_killed_and_stopped_runs_resume_to_the_same_curve(
     assignment: Assignment, whole: tuple[Path, list[TrainerMessage]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     killed: list[TrainerMessage] = []
@@ -103,7 +103,7 @@ async def test_one_that_is_killed_and_one_that_is_stopped_go_on_to_the_same_curv
                 trainer.stop()
     assert isinstance(stopped[-1], Stopped)
     assert stopped[-1].steps < STEPS
-    rest = await heard(assignment)
+    rest = await received(assignment)
     assert isinstance(rest[-1], Finished)
     steps = [each.metrics.step for each in rest if isinstance(each, Stepped)]
     assert steps == list(range(1, STEPS + 1)), "what was told before is told again: its worker may have missed it"
@@ -111,8 +111,8 @@ async def test_one_that_is_killed_and_one_that_is_stopped_go_on_to_the_same_curv
     assert "kernels" not in capfd.readouterr().err, "what libraries miss is nothing to their users"
 
 
-async def test_a_run_that_needs_more_memory_than_it_may_take_says_so(assignment: Assignment) -> None:
-    news = await heard(replace(assignment, settings=TrainerSettings(memory_bytes=4 << 20)))
+async def test_a_run_that_exceeds_its_memory_limit_reports_it(assignment: Assignment) -> None:
+    news = await received(replace(assignment, settings=TrainerSettings(memory_bytes=4 << 20)))
     assert isinstance(news[-1], Failed)
     assert (news[-1].code, len(news)) == ("out_of_memory", 1)
     assert "lower `batch_size`" in news[-1].message

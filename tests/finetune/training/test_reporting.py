@@ -1,4 +1,4 @@
-"""Where the operator has runs reported, and that a reporter's faults are not the run's."""
+"""Reports of runs to the operator's services; a reporter's errors do not affect the run."""
 
 import logging
 from pathlib import Path
@@ -12,11 +12,11 @@ from loragate.finetune.data.formats import Method
 from loragate.finetune.run.trainer_process import _environment
 from loragate.finetune.training.protocol.assignment import Assignment
 from loragate.finetune.training.protocol.messages import Metrics
-from tests.finetune.runs import RECIPES, go, make_tokens
+from tests.finetune.runs import RECIPES, make_tokens, run_training
 
 
-class Listening(TrainerCallback):
-    """Keeps what it is told."""
+class Recording(TrainerCallback):
+    """Records its calls."""
 
     heard: ClassVar[list[str]] = []
     losses: ClassVar[list[float]] = []
@@ -33,8 +33,8 @@ class Listening(TrainerCallback):
         self.heard.append("end")
 
 
-class Gone(TrainerCallback):
-    """Its server answers no more: an OSError, as a full disk is one."""
+class Unreachable(TrainerCallback):
+    """Raises OSError, as for an unreachable server or a full disk."""
 
     asked: ClassVar[list[None]] = []
 
@@ -44,7 +44,7 @@ class Gone(TrainerCallback):
 
 
 class Absent(TrainerCallback):
-    """Its package is not installed."""
+    """A reporter whose package is not installed."""
 
     def __init__(self) -> None:
         raise RuntimeError("it requires a package")
@@ -52,27 +52,27 @@ class Absent(TrainerCallback):
 
 @pytest.fixture
 def _reporters(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {"mlflow": Gone, "tensorboard": Absent, "wandb": Listening}
+    made = {"mlflow": Unreachable, "tensorboard": Absent, "wandb": Recording}
     for name, reporter in made.items():
         monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, name, reporter)
-    for kept in (Listening.heard, Listening.losses, Gone.asked):
+    for kept in (Recording.heard, Recording.losses, Unreachable.asked):
         kept.clear()
 
 
 @pytest.mark.usefixtures("_reporters")
 @pytest.mark.parametrize("method", list(Method))
-def test_a_reporter_that_fails_ends_neither_the_run_nor_the_others(
+def test_a_failing_reporter_ends_neither_the_run_nor_the_others(
     base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, method: Method
 ) -> None:
     told: list[Metrics] = []
     tokens, reporters = make_tokens(tmp_path / "tokens", method), ("mlflow", "tensorboard", "wandb")
     with caplog.at_level(logging.WARNING, logger="loragate"):
-        go(base, tokens, tmp_path / "run", RECIPES[method], told.append, report_to=reporters)
+        run_training(base, tokens, tmp_path / "run", RECIPES[method], told.append, report_to=reporters)
     losses = [each.train_loss for each in told if each.train_loss is not None]
-    assert Listening.losses == losses
-    assert Listening.heard == ["begin", "end"]
-    assert Listening.name == "ftjob-1"
-    assert len(Gone.asked) == 1
+    assert Recording.losses == losses
+    assert Recording.heard == ["begin", "end"]
+    assert Recording.name == "ftjob-1"
+    assert len(Unreachable.asked) == 1
     words = [record.getMessage() for record in caplog.records if "no longer reported" in record.getMessage()]
     assert words == [
         "ftjob-1 is no longer reported by Absent: RuntimeError: it requires a package",

@@ -1,4 +1,4 @@
-"""Packed rows: each sample's loss is what it is alone."""
+"""Packed rows: each sample's loss is the same as without packing."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def tokens(tmp_path: Path) -> TokenFile:
     return TokenFile(tmp_path / "t")
 
 
-def test_positions_begin_anew_and_first_tokens_have_no_label() -> None:
+def test_positions_restart_and_first_tokens_have_no_label() -> None:
     row = ragged_row([Sample(np.array([5, 6, 7], np.uint32), np.array([True, True, False]))] * 2)
     assert row["input_ids"].tolist() == [5, 6, 7, 5, 6, 7]
     assert row["position_ids"].tolist() == [0, 1, 2, 0, 1, 2]
@@ -38,7 +38,7 @@ def test_positions_begin_anew_and_first_tokens_have_no_label() -> None:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_loss_of_a_row_is_that_of_its_samples_alone(attention: str) -> None:
+def test_the_loss_of_a_row_is_that_of_its_samples(attention: str) -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -61,7 +61,7 @@ def test_the_loss_of_a_row_is_that_of_its_samples_alone(attention: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_goes_through_all_of_it_once(tokens: TokenFile, workers: int) -> None:
+def test_a_loader_returns_every_row_once(tokens: TokenFile, workers: int) -> None:
     rows = PackedRows(tokens, 64)
     loader = DataLoader(
         rows, batch_size=2, collate_fn=concatenate_rows, num_workers=workers,

@@ -1,4 +1,4 @@
-"""One trainer in a folder: who comes next waits, and ends one that does not end by itself, but nobody else."""
+"""One trainer in a folder: the next one waits, and kills one that does not end, but never another process."""
 
 import fcntl
 import subprocess
@@ -33,19 +33,19 @@ def holder(folder: Path, seconds: float = 300) -> Iterator[subprocess.Popen[str]
             process.kill()
 
 
-def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
+def test_a_trainer_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with holder(tmp_path / "run") as stubborn:
         acquire_run_lock(tmp_path / "run", timeout=0.1)
         assert stubborn.wait(60) == -9
 
 
-def test_one_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+def test_a_trainer_that_is_about_to_end_is_awaited(tmp_path: Path) -> None:
     with holder(tmp_path / "run", seconds=0.2) as ending:
         acquire_run_lock(tmp_path / "run")
         assert ending.wait(60) == 0
 
 
-def test_a_number_that_is_another_process_by_now_harms_nobody(tmp_path: Path) -> None:
+def test_a_reused_process_id_is_not_killed(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock, holder(tmp_path / "elsewhere") as bystander:
         lock.write(str(bystander.pid))
         lock.flush()

@@ -1,4 +1,4 @@
-"""Runs on a file that grows: their steps are those of the whole file, whenever it came and whoever was stopped."""
+"""Runs on a file that grows: their steps equal those of the whole file, whenever it grew and whatever was stopped."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.checkpoints.checkpoint import checkpoints_in
 from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.callback import TrainingFailed
-from tests.finetune.runs import RECIPES, examples, go, make_base, make_tokens
+from tests.finetune.runs import RECIPES, examples, make_base, make_tokens, run_training
 
 EXAMPLES = 18
 STEPS = 5  # of four, the last of two
@@ -35,7 +35,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class Growing:
-    """A file, and who appends to it."""
+    """A file, and the code that appends to it."""
 
     def __init__(self, folder: Path, method: Method) -> None:
         self._writer = StreamingTokenWriter(folder)
@@ -56,7 +56,7 @@ class Growing:
 
 
 def resolve_recipe(method: Method, **more: object) -> Recipe:
-    """Two examples go through the model at once: a step has two parts."""
+    """Return a recipe in which two examples go through the model at once, so that a step has two parts."""
     return replace(RECIPES[method], **{"epochs": 1, "streaming": True, "max_length": 32, "lora_dropout": 0.1, **more})  # type: ignore[arg-type]
 
 
@@ -65,33 +65,33 @@ def losses(told: list[Metrics]) -> dict[int, float]:
 
 
 def whole_curve(base: Path, folder: Path, recipe: Recipe) -> tuple[dict[int, float], list[Metrics]]:
-    """Of a file that was there from the beginning."""
+    """Return the curve of a file that was complete from the start."""
     growing = Growing(folder / "whole", recipe.method)
     growing.finish()
     told: list[Metrics] = []
-    go(base, growing.tokens, folder / "whole-run", recipe, told.append)
+    run_training(base, growing.tokens, folder / "whole-run", recipe, told.append)
     return losses(told), told
 
 
 @pytest.mark.parametrize("method", list(Method))
-def test_the_curve_is_the_same_however_the_file_grew(base: Path, tmp_path: Path, method: Method) -> None:
+def test_the_curve_does_not_depend_on_how_the_file_grew(base: Path, tmp_path: Path, method: Method) -> None:
     growing = Growing(tmp_path / "t", method)
     told: list[Metrics] = []
     waited: list[int] = []
 
-    def tell(metrics: Metrics) -> None:
-        """Three more: never a whole step's."""
+    def on_step(metrics: Metrics) -> None:
+        """Append three more: never a whole step's."""
         told.append(metrics)
         if not waited:
             growing.append(3)
 
-    def waits(steps: int) -> None:
-        """Nothing comes: the rest, and the end."""
+    def on_wait(steps: int) -> None:
+        """Append the rest and close the file, as nothing else arrives."""
         waited.append(steps)
         growing.finish()
 
     growing.append(5)
-    _, steps = go(base, growing.tokens, tmp_path / "run", resolve_recipe(method), tell, waits=waits)
+    _, steps = run_training(base, growing.tokens, tmp_path / "run", resolve_recipe(method), on_step, waits=on_wait)
     assert steps == STEPS
     assert waited == [2], "eleven examples had come, and two steps of four were made"
     curve, whole = whole_curve(base, tmp_path, resolve_recipe(method))
@@ -102,51 +102,55 @@ def test_the_curve_is_the_same_however_the_file_grew(base: Path, tmp_path: Path,
     assert rates == sorted(rates), "warming up: nobody knows where to go down to"
 
 
-def test_who_is_stopped_while_waiting_goes_on_to_the_same_curve(base: Path, tmp_path: Path) -> None:
+def test_a_run_stopped_while_waiting_resumes_to_the_same_curve(base: Path, tmp_path: Path) -> None:
     growing = Growing(tmp_path / "t", Method.SUPERVISED)
     growing.append(10)
     told: list[Metrics] = []
     stop = threading.Event()
     recipe = resolve_recipe(Method.SUPERVISED)
-    stopped = go(base, growing.tokens, tmp_path / "run", recipe, told.append, stop=stop, waits=lambda _: stop.set())
+    stopped = run_training(
+        base, growing.tokens, tmp_path / "run", recipe, told.append, stop=stop, waits=lambda _: stop.set()
+    )
     assert stopped[1] == 2
     assert [each.name for each in checkpoints_in(tmp_path / "run")] == ["checkpoint-2"]
     growing.finish()
-    assert go(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS
+    assert run_training(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS
     assert losses(told) == whole_curve(base, tmp_path, recipe)[0]
-    assert go(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS, "it has ended, and ends again"
+    assert run_training(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS, (
+        "it has ended, and ends again"
+    )
 
 
-def test_with_steps_that_are_known_the_rate_goes_down(base: Path, tmp_path: Path) -> None:
+def test_the_rate_decays_if_the_number_of_steps_is_known(base: Path, tmp_path: Path) -> None:
     growing = Growing(tmp_path / "t", Method.SUPERVISED)
     growing.append(12)
     told: list[Metrics] = []
     recipe = resolve_recipe(Method.SUPERVISED, n_steps=3, lr_scheduler="cosine", warmup_ratio=0.0)
-    assert go(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == 3
+    assert run_training(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == 3
     growing.finish()
     assert [each.steps for each in told] == [3, 3, 3]
     assert told[2].learning_rate < told[0].learning_rate  # type: ignore[operator]
 
 
-def test_later_epochs_go_through_the_closed_file_in_other_orders(base: Path, tmp_path: Path) -> None:
+def test_later_epochs_read_the_closed_file_in_other_orders(base: Path, tmp_path: Path) -> None:
     recipe = resolve_recipe(Method.SUPERVISED, epochs=2)
     curve, _ = whole_curve(base, tmp_path, recipe)
     assert list(curve) == list(range(1, 2 * EXAMPLES // 4 + 1))
 
 
-def test_the_last_step_is_judged_and_the_best_comes_out(base: Path, tmp_path: Path) -> None:
+def test_the_last_step_is_evaluated_and_the_best_is_the_result(base: Path, tmp_path: Path) -> None:
     growing = Growing(tmp_path / "t", Method.SUPERVISED)
     growing.finish()
     told: list[Metrics] = []
     valid = make_tokens(tmp_path / "valid", Method.SUPERVISED)
-    go(base, growing.tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), told.append, valid=valid)
+    run_training(base, growing.tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), told.append, valid=valid)
     assert [each.step for each in told if each.valid_loss is not None] == [4, STEPS]
 
 
-def test_a_closed_file_without_anything_to_learn_is_said(base: Path, tmp_path: Path) -> None:
+def test_a_closed_file_with_nothing_to_learn_is_reported(base: Path, tmp_path: Path) -> None:
     with StreamingTokenWriter(tmp_path / "t") as writer:
         writer.finish({})
     tokens = StreamingTokenFile(tmp_path / "t")
     with pytest.raises(TrainingFailed, match="longer than `max_length`"):
-        go(base, tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), lambda _: None)
+        run_training(base, tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), lambda _: None)
     assert len(TokenFile(tmp_path / "t")) == 0

@@ -1,4 +1,4 @@
-"""Training gives way to serving in proportion, and takes the machine when nobody is served."""
+"""Training slows down in proportion to serving, and uses the whole machine while nothing is served."""
 
 import io
 import os
@@ -18,7 +18,7 @@ from loragate.finetune.worker.engine_link import engine_loads
 
 
 class Stop(threading.Event):
-    """Keeps how long it was waited for."""
+    """Records how long it was waited for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def test_pauses_are_in_proportion(load: float, pause: float) -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_with_nobody_served_all_threads_work_without_a_pause() -> None:
+def test_while_nothing_is_served_all_threads_work_without_a_pause() -> None:
     stop = Stop()
     throttle = Throttle(2, stop)
     throttle.set_load(0.5)
@@ -59,7 +59,7 @@ def test_with_nobody_served_all_threads_work_without_a_pause() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_who_stands_back_computes_while_nobody_else_wants_to() -> None:
+def test_an_idle_priority_trainer_computes_only_while_the_cpu_is_free() -> None:
     found: list[int] = []
 
     def look() -> None:
@@ -72,7 +72,7 @@ def test_who_stands_back_computes_while_nobody_else_wants_to() -> None:
     assert (found, os.sched_getscheduler(0)) == ([os.SCHED_IDLE], os.SCHED_OTHER)
 
 
-def test_waiting_for_others_is_no_work() -> None:
+def test_waiting_for_others_does_not_count_as_work() -> None:
     stop = Stop()
     throttle = Throttle(2, stop)
     throttle.set_load(0.5)
@@ -83,7 +83,7 @@ def test_waiting_for_others_is_no_work() -> None:
 
 
 @pytest.mark.parametrize("orders", ["load 0.25\nload 0.5\n", "load 0.5\nstop\nload 0.1\n"])
-def test_loads_are_heard_until_there_is_nothing_more_to_hear(orders: str) -> None:
+def test_loads_are_read_until_there_are_no_more(orders: str) -> None:
     heard: list[float] = []
     stop = threading.Event()
     read_commands(io.StringIO(orders), stop, SimpleNamespace(set_load=heard.append))  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_loads_are_heard_until_there_is_nothing_more_to_hear(orders: str) -> Non
 
 
 class Engine:
-    """Tells for how long it has computed since its start, or is away."""
+    """Reports how long it has computed since its start, or is unavailable."""
 
     def __init__(self, *computed: float | None) -> None:
         self._computed = iter(computed)
@@ -104,7 +104,7 @@ class Engine:
         return SimpleNamespace(step_seconds=SimpleNamespace(sum=seconds))
 
 
-async def test_a_load_is_the_part_of_its_time_in_which_the_engine_computed() -> None:
+async def test_a_load_is_the_share_of_time_in_which_the_engine_computed() -> None:
     now = iter(range(0, 100, 2))
     engine: Any = Engine(10.0, 10.5, 10.505, 15.0, None, 1.0)
     found = engine_loads(engine, 0.0, lambda: next(now))

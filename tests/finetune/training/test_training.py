@@ -1,4 +1,4 @@
-"""Runs: they learn, they go on where they were killed to the same curve, and what they keep is no pickle."""
+"""Runs learn, resume to the same curve after being killed, and store no pickle."""
 
 import gc
 import json
@@ -28,7 +28,7 @@ from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
 from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.callback import TrainingFailed
-from tests.finetune.runs import EXAMPLES, RECIPES, go, make_base, make_tokens
+from tests.finetune.runs import EXAMPLES, RECIPES, make_base, make_tokens, run_training
 
 STEPS = 2 * EXAMPLES // 4
 Whole = Callable[[Method], list[Metrics]]
@@ -54,13 +54,13 @@ def tokens(tmp_path: Path, method: Method) -> TokenFile:
 
 @pytest.fixture(scope="module")
 def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """What a run told that nobody disturbed, by its method."""
+    """The steps that an uninterrupted run reported, by its method."""
 
     @cache
     def run(method: Method) -> list[Metrics]:
         told: list[Metrics] = []
         folder = tmp_path_factory.mktemp("whole")
-        go(base, make_tokens(folder / "tokens", method), folder / "run", RECIPES[method], told.append)
+        run_training(base, make_tokens(folder / "tokens", method), folder / "run", RECIPES[method], told.append)
         return told
 
     return run
@@ -70,8 +70,8 @@ def losses(told: list[Metrics]) -> list[tuple[int, float]]:
     return [(each.step, each.train_loss) for each in told if each.train_loss is not None]
 
 
-def test_a_quantised_base_leaves_nothing_of_the_checkpoint_in_memory(tmp_path: Path) -> None:
-    base = make_base(tmp_path / "base")  # nobody else has it mapped
+def test_a_quantized_base_leaves_nothing_of_the_checkpoint_in_memory(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")  # no other process has it mapped
     model = load_base(base, "nf4", torch.device("cpu"))
     gc.collect()
     assert model.get_input_embeddings().weight.dtype == torch.float32
@@ -82,10 +82,10 @@ def test_a_run_learns_on_a_base_in_four_bits(method: Method, whole: Whole) -> No
     learned(whole(method), RECIPES[method])
 
 
-def test_a_run_learns_on_a_base_as_it_is(base: Path, tokens: TokenFile, method: Method, tmp_path: Path) -> None:
+def test_a_run_learns_on_an_unquantized_base(base: Path, tokens: TokenFile, method: Method, tmp_path: Path) -> None:
     told: list[Metrics] = []
     recipe = replace(RECIPES[method], quantization="none")
-    _, steps = go(base, tokens, tmp_path / "run", recipe, told.append)
+    _, steps = run_training(base, tokens, tmp_path / "run", recipe, told.append)
     assert steps == STEPS == total_steps(Prepared(recipe, tokens, None, None))
     learned(told, recipe)
 
@@ -98,7 +98,7 @@ def learned(told: list[Metrics], recipe: Recipe) -> None:
     assert told[2].learning_rate == pytest.approx(recipe.learning_rate, rel=0.1)
 
 
-def test_the_same_seed_gives_the_same_curve_and_another_another(
+def test_equal_seeds_give_equal_curves(
     base: Path,
     tokens: TokenFile,
     method: Method,
@@ -106,21 +106,21 @@ def test_the_same_seed_gives_the_same_curve_and_another_another(
     tmp_path: Path,
 ) -> None:
     same: list[Metrics] = []
-    go(base, tokens, tmp_path / "same", RECIPES[method], same.append)
+    run_training(base, tokens, tmp_path / "same", RECIPES[method], same.append)
     assert losses(same) == losses(whole(method))
     other: list[Metrics] = []
     stop = threading.Event()
 
-    def told(metrics: Metrics) -> None:
+    def on_message(metrics: Metrics) -> None:
         other.append(metrics)
         if metrics.step == 4:  # preferences all have the same loss until a step has been made
             stop.set()
 
-    go(base, tokens, tmp_path / "other", replace(RECIPES[method], seed=8), told, stop=stop)
+    run_training(base, tokens, tmp_path / "other", replace(RECIPES[method], seed=8), on_message, stop=stop)
     assert losses(other) != losses(same)[: len(losses(other))]
 
 
-def test_a_stopped_run_goes_on_to_the_same_curve(
+def test_a_stopped_run_resumes_to_the_same_curve(
     base: Path,
     tokens: TokenFile,
     method: Method,
@@ -130,18 +130,20 @@ def test_a_stopped_run_goes_on_to_the_same_curve(
     parts: list[Metrics] = []
     stop = threading.Event()
 
-    def told(metrics: Metrics) -> None:
+    def reported(metrics: Metrics) -> None:
         parts.append(metrics)
         if metrics.step == 6:
             stop.set()
 
-    assert go(base, tokens, tmp_path / "parts", RECIPES[method], told, stop=stop)[1] == 7  # the one that had begun
-    assert go(base, tokens, tmp_path / "parts", RECIPES[method], parts.append)[1] == STEPS
+    assert (
+        run_training(base, tokens, tmp_path / "parts", RECIPES[method], reported, stop=stop)[1] == 7
+    )  # the one that had begun
+    assert run_training(base, tokens, tmp_path / "parts", RECIPES[method], parts.append)[1] == STEPS
     assert losses(parts) == losses(whole(method))
 
 
 @pytest.mark.parametrize("method", [Method.DPO])  # the other is killed in test_trainer_process
-def test_a_killed_run_goes_on_to_the_same_curve(
+def test_a_killed_run_resumes_to_the_same_curve(
     base: Path,
     tokens: TokenFile,
     method: Method,
@@ -150,20 +152,20 @@ def test_a_killed_run_goes_on_to_the_same_curve(
 ) -> None:
     curve = dict(losses(whole(method)))
     last = random.Random(method).randrange(5, STEPS)
-    assert _told_until(last, base, tokens, tmp_path / "run", method) == {
+    assert _reported_until(last, base, tokens, tmp_path / "run", method) == {
         step: curve[step] for step in range(1, last + 1)
     }
     assert checkpoints_in(tmp_path / "run")
     told: list[Metrics] = []
-    go(base, tokens, tmp_path / "run", RECIPES[method], told.append)
+    run_training(base, tokens, tmp_path / "run", RECIPES[method], told.append)
     rest = dict(losses(told))
     assert min(rest) <= last + 1
     assert max(rest) == STEPS
     assert rest == {step: curve[step] for step in rest}
 
 
-def _told_until(last: int, base: Path, tokens: TokenFile, folder: Path, method: Method) -> dict[int, float]:
-    """By a run in a process of its own, which is killed when it has told of step `last`."""
+def _reported_until(last: int, base: Path, tokens: TokenFile, folder: Path, method: Method) -> dict[int, float]:
+    """Return what a run in its own process reported; it is killed when it has reported step `last`."""
     command = [sys.executable, str(Path(__file__).parents[1] / "runs.py"), base, tokens.folder, folder, method]
     support = str(Path(__file__).parents[2] / "support")
     process = subprocess.Popen(
@@ -184,10 +186,12 @@ def _told_until(last: int, base: Path, tokens: TokenFile, folder: Path, method: 
     return told
 
 
-def test_a_checkpoint_is_an_adapter_that_peft_reads_and_holds_no_pickle(
+def test_a_checkpoint_is_an_adapter_that_peft_reads_and_contains_no_pickle(
     base: Path, tokens: TokenFile, method: Method, tmp_path: Path
 ) -> None:
-    model, _ = go(base, tokens, tmp_path / "run", replace(RECIPES[method], quantization="none"), lambda _: None)
+    model, _ = run_training(
+        base, tokens, tmp_path / "run", replace(RECIPES[method], quantization="none"), lambda _: None
+    )
     *_, before_last, last = checkpoints_in(tmp_path / "run")
     assert {path.suffix for path in last.iterdir()} == {".json", ".safetensors"}
     assert len(checkpoints_in(tmp_path / "run")) == 2
@@ -202,13 +206,13 @@ def test_a_checkpoint_is_an_adapter_that_peft_reads_and_holds_no_pickle(
 
 
 @pytest.mark.parametrize("method", [Method.SUPERVISED, pytest.param(Method.DPO, marks=pytest.mark.long)])
-def test_with_validation_data_the_best_checkpoint_comes_out_and_stays(
+def test_with_validation_data_the_best_checkpoint_is_the_result_and_is_kept(
     base: Path, tokens: TokenFile, method: Method, tmp_path: Path
 ) -> None:
-    """The rate is such that it gets worse at some time; the third look without getting better is not taken."""
+    """The rate is so high that it gets worse eventually; the third evaluation without improvement ends the run."""
     told: list[Metrics] = []
     wild = replace(RECIPES[method], learning_rate=0.2, early_stopping_patience=2, epochs=40, lr_scheduler="constant")
-    model, steps = go(base, tokens, tmp_path / "run", wild, told.append, valid=tokens)
+    model, steps = run_training(base, tokens, tmp_path / "run", wild, told.append, valid=tokens)
     found = {each.step: each.valid_loss for each in told if each.valid_loss is not None}
     best = min(found, key=lambda step: found[step] or 0)
     assert best < max(found), "it never got worse"
@@ -224,28 +228,28 @@ def test_a_loss_that_is_not_finite_ends_the_run(base: Path, tmp_path: Path) -> N
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
     wild = replace(RECIPES[Method.SUPERVISED], learning_rate=1e20, warmup_ratio=0.0, max_grad_norm=1e9)
     with pytest.raises(TrainingFailed, match="diverged"):
-        go(base, tokens, tmp_path / "run", wild, lambda _: None)
+        run_training(base, tokens, tmp_path / "run", wild, lambda _: None)
 
 
-def test_nothing_to_learn_is_said(base: Path, tmp_path: Path) -> None:
+def test_nothing_to_learn_is_reported(base: Path, tmp_path: Path) -> None:
     with TokenFileWriter(tmp_path / "tokens") as writer:
         writer.finish({})
     with pytest.raises(TrainingFailed, match="longer than `max_length`"):
-        go(base, TokenFile(tmp_path / "tokens"), tmp_path / "run", RECIPES[Method.SUPERVISED], lambda _: None)
+        run_training(base, TokenFile(tmp_path / "tokens"), tmp_path / "run", RECIPES[Method.SUPERVISED], lambda _: None)
 
 
-def test_what_cannot_be_trained_is_said_rather_than_tried_again(base: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_fails_instead_of_being_retried(base: Path, tmp_path: Path) -> None:
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
     recipe = replace(RECIPES[Method.SUPERVISED], target_modules=("lm_head",))
     with pytest.raises(TrainingFailed, match=r"This training is not supported: .*lm_head"):
-        go(base, tokens, tmp_path / "run", recipe, lambda _: None)
+        run_training(base, tokens, tmp_path / "run", recipe, lambda _: None)
 
 
 def test_packed_rows_are_trained_on(base: Path, tmp_path: Path) -> None:
     told: list[Metrics] = []
     packed = replace(RECIPES[Method.SUPERVISED], packing=True, max_length=64, batch_size=1)
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
-    _, steps = go(base, tokens, tmp_path / "run", packed, told.append)
+    _, steps = run_training(base, tokens, tmp_path / "run", packed, told.append)
     assert steps < EXAMPLES
     assert steps == total_steps(Prepared(packed, tokens, None, None)), "its worker spreads checkpoints over as many"
     assert losses(told)[-1][1] < losses(told)[0][1]
@@ -255,7 +259,7 @@ def test_packed_rows_are_trained_on(base: Path, tmp_path: Path) -> None:
 def test_other_kinds_learn_as_well(base: Path, tmp_path: Path, kind: dict[str, Any]) -> None:
     told: list[Metrics] = []
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
-    go(base, tokens, tmp_path / "run", replace(RECIPES[Method.SUPERVISED], **kind), told.append)
+    run_training(base, tokens, tmp_path / "run", replace(RECIPES[Method.SUPERVISED], **kind), told.append)
     assert losses(told)[-1][1] < 0.9 * losses(told)[0][1]
 
 
@@ -266,7 +270,7 @@ def test_a_step_is_the_same_in_one_part_and_in_many(
     curves = []
     for row_tokens in (1, 1000):
         told: list[Metrics] = []
-        go(base, tokens, tmp_path / f"{row_tokens}", recipe, told.append, row_tokens=row_tokens)
+        run_training(base, tokens, tmp_path / f"{row_tokens}", recipe, told.append, row_tokens=row_tokens)
         curves.append([(each.train_loss, each.grad_norm) for each in told])
     assert curves[0] == [pytest.approx(each, rel=1e-3) for each in curves[1]]
 

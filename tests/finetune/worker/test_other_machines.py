@@ -1,5 +1,6 @@
-"""Workers of several machines, each with a workspace of its own: one goes on where another came to, whatever became of
-that one, and one that hung is not heard any more."""
+"""Workers on several machines, each with its own workspace: one resumes another's run, whatever happened to that one,
+and writes of a worker that hung are rejected.
+"""
 
 import asyncio
 import json
@@ -42,7 +43,7 @@ from tests.finetune.worker_world import World, chats, ended
 DIGEST = "sha256:" + "d" * 64
 
 
-async def held(world: World) -> WorkerLease:
+async def leased(world: World) -> WorkerLease:
     """A job in training, by `w1`."""
     job = await world.job("file-1")
     for stage in (JobStatus.VALIDATING, JobStatus.QUEUED):
@@ -55,15 +56,15 @@ async def held(world: World) -> WorkerLease:
     return WorkerLease(world.store, claim, "w1")
 
 
-async def silence(world: World, job: Job) -> None:
-    """As if it had not been renewed for half a minute."""
+async def expire_lease(world: World, job: Job) -> None:
+    """Make the lease look as if it had not been renewed for half a minute."""
     async with world.store._database.operator(write=True) as session:
         past = await session.scalar(database_now().select()) - timedelta(seconds=1)
         await session.execute(update(JobRow).where(JobRow.id == job.id).values(held_until=past))
 
 
-def checkpointed(folder: Path, step: int, best: int | None = None) -> None:
-    """As training leaves it, on a machine that has the job's folder elsewhere."""
+def with_checkpoint(folder: Path, step: int, best: int | None = None) -> None:
+    """Leave a checkpoint as training does, on a machine that has the job's folder elsewhere."""
     place = folder / "run" / f"checkpoint-{step}"
     place.mkdir(parents=True)
     for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors", "run.json"):
@@ -74,17 +75,17 @@ def checkpointed(folder: Path, step: int, best: int | None = None) -> None:
         file.write(f"{step}\n")
 
 
-async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_further(
+async def test_a_run_is_restored_with_its_best_checkpoint_and_replaces_an_older_local_state(
     world: World, tmp_path: Path
 ) -> None:
-    lease, now = await held(world), [0.0]
+    lease, now = await leased(world), [0.0]
     here, there = tmp_path / "here", tmp_path / "there"
     backup = CheckpointBackup(world.store, lease, here, 60.0, lambda: now[0])
-    checkpointed(here, 4)
+    with_checkpoint(here, 4)
     backup.on_checkpoint()
     await restore_run(world.store, world.tenant.id, lease.job.id, there)
     assert last_checkpoint_step(there / "run") == 0, "it is not yet time"
-    checkpointed(here, 12, best=4)
+    with_checkpoint(here, 12, best=4)
     now[0] = 61.0
     backup.on_checkpoint()
     await backup.finish()
@@ -102,30 +103,30 @@ async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_fu
     shutil.rmtree(there / "run" / "checkpoint-4")
     await restore_run(world.store, world.tenant.id, lease.job.id, there)
     assert not (there / "run" / "checkpoint-4").exists(), "it has come as far"
-    checkpointed(here, 20)
+    with_checkpoint(here, 20)
     await backup.finish()
     await restore_run(world.store, world.tenant.id, lease.job.id, there)
     assert [path.name for path in (there / "run").iterdir()] == ["checkpoint-20"]
 
 
-async def test_a_checkpoint_that_the_run_has_removed_already_is_not_published_and_ends_nothing(
+async def test_a_checkpoint_that_the_run_has_already_removed_is_not_published_and_ends_nothing(
     world: World, tmp_path: Path
 ) -> None:
-    """A worker that waited for its database hears of it when there are newer ones."""
+    """A worker that waited for its database learns of it when there are newer ones."""
     place: Any = None
-    checkpoints = PublishedCheckpoints(await held(world), place, place, tmp_path / "p", str, CheckpointSpacing(16, 4))
+    checkpoints = PublishedCheckpoints(await leased(world), place, place, tmp_path / "p", str, CheckpointSpacing(16, 4))
     checkpoints.add(tmp_path / "run" / "checkpoint-4", 4)
     await checkpoints.finish()
     await checkpoints.cancel()
     assert checkpoints._last == 0, "one behind it may take its place"
 
 
-async def test_what_is_kept_no_more_or_cannot_be_kept_holds_nobody_up(
+async def test_a_missing_or_unwritable_snapshot_blocks_nothing(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lease = await held(world)
+    lease = await leased(world)
     backup = CheckpointBackup(world.store, lease, tmp_path, 0.0)
-    checkpointed(tmp_path, 4)
+    with_checkpoint(tmp_path, 4)
     (tmp_path / "metrics.jsonl").unlink()
     backup.on_checkpoint()
     await backup.finish()
@@ -139,43 +140,43 @@ async def test_what_is_kept_no_more_or_cannot_be_kept_holds_nobody_up(
     assert "the backup of its run is missing" in caplog.text
 
 
-async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before_them(
+async def test_without_disk_space_waiting_runs_with_snapshots_are_removed_and_tokens_before_them(
     world: World, tmp_path: Path
 ) -> None:
-    lease = await held(world)
+    lease = await leased(world)
     job = lease.job
     workspace = world.config.workspace
     folder, board = workspace / "jobs" / job.id, workspace / "tensorboard" / job.id
     board.mkdir(parents=True)
     (board / "events").write_bytes(b"x" * 100)
-    checkpointed(folder, 4)
+    with_checkpoint(folder, 4)
     backup = CheckpointBackup(world.store, lease, folder, 0.0)
 
-    async def tidied(most: int) -> tuple[bool, bool]:
+    async def cleaned_up(most: int) -> tuple[bool, bool]:
         await clean_up(world.worker(max_workspace_bytes=most)._context)
         return folder.exists(), board.exists()
 
     os.utime(board / "events", (1, 1))
-    assert await tidied(1) == (True, True), "it is in training"
+    assert await cleaned_up(1) == (True, True), "it is in training"
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         await scope.job_lease.pause(job.id, "w1")
-    assert await tidied(1 << 20) == (True, True)
-    assert await tidied(150) == (True, False), "what nobody touched for longest goes first"
-    assert await tidied(1) == (True, False), "nobody else has what it came to"
+    assert await cleaned_up(1 << 20) == (True, True)
+    assert await cleaned_up(150) == (True, False), "what nobody touched for longest goes first"
+    assert await cleaned_up(1) == (True, False), "nobody else has what it came to"
     await world.order("resume", job)
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w1", JobStatus.QUEUED, 1)
     await backup.finish()
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         await scope.job_lease.requeue(job.id, "w1")
-    assert await tidied(1) == (False, False)
+    assert await cleaned_up(1) == (False, False)
     assert not list((workspace / "jobs").iterdir())
     await restore_run(world.store, world.tenant.id, job.id, folder)
     assert last_checkpoint_step(folder / "run") == 4
 
 
-async def test_a_worker_that_lost_its_job_publishes_nothing_and_withdraws_nothing(world: World, tmp_path: Path) -> None:
-    lease = await held(world)
+async def test_a_worker_that_lost_its_job_publishes_and_withdraws_nothing(world: World, tmp_path: Path) -> None:
+    lease = await leased(world)
     adapter = tmp_path / "adapter"
     torch.manual_seed(0)
     save_adapter(
@@ -184,11 +185,11 @@ async def test_a_worker_that_lost_its_job_publishes_nothing_and_withdraws_nothin
     mine = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, lease.job, no_probe, "w1")
     theirs = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, lease.job, no_probe, "w2")
     await mine.checkpoint(adapter, 4, DIGEST, {})
-    await silence(world, lease.job)
+    await expire_lease(world, lease.job)
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w2", JobStatus.QUEUED, 1)
     before = await state(world, lease.job)
-    await nothing_counts(mine, adapter)
+    await changes_nothing(mine, adapter)
     assert await state(world, lease.job) == before
 
     await theirs.result(adapter, DIGEST)
@@ -196,7 +197,7 @@ async def test_a_worker_that_lost_its_job_publishes_nothing_and_withdraws_nothin
         assert (await scope.adapters.get(mine.name.adapter)).aliases["trained"] == (AliasTarget(2, 1),)
 
 
-async def nothing_counts(publisher: Publisher, adapter: Path) -> None:
+async def changes_nothing(publisher: Publisher, adapter: Path) -> None:
     for late in (
         publisher.result(adapter, DIGEST),
         publisher.checkpoint(adapter, 8, DIGEST, {}),
@@ -208,7 +209,7 @@ async def nothing_counts(publisher: Publisher, adapter: Path) -> None:
 
 
 async def state(world: World, job: Job) -> list[Any]:
-    """All that anybody can see of a job and of what it made."""
+    """Return everything visible of a job and its results."""
     async with world.store.tenant(world.tenant.id) as scope:
         found = [await scope.jobs.get(job.id), await world.events(job)]
         found += [(await scope.jobs.checkpoints(job.id)).items, (await scope.files.list(tuple(Purpose))).items]
@@ -217,8 +218,8 @@ async def state(world: World, job: Job) -> list[Any]:
         return [*found, await scope.run_snapshots.latest(job.id)]
 
 
-@pytest.mark.long  # two runs; in test_worker one is brought to another machine
-async def test_a_paused_job_goes_on_where_it_was_on_another_machine(
+@pytest.mark.long  # two runs; in test_worker one is moved to another machine
+async def test_a_paused_job_resumes_on_another_machine(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)
@@ -239,9 +240,7 @@ async def test_a_paused_job_goes_on_where_it_was_on_another_machine(
 
 
 @pytest.mark.long
-async def test_a_worker_that_hangs_is_replaced_and_says_nothing_any_more_when_it_goes_on(
-    world: World, tmp_path: Path
-) -> None:
+async def test_a_hanging_worker_is_replaced_and_its_later_writes_are_rejected(world: World, tmp_path: Path) -> None:
     job = await world.job(await world.file(*chats(16)), n_epochs=50)
     async with hanging_worker(world, tmp_path) as hanging:
         await world.until(job, lambda found: found.step >= 8)
@@ -280,12 +279,12 @@ async def hanging_worker(world: World, folder: Path) -> AsyncIterator[asyncio.su
 
 
 async def hang(world: World, job: Job, process: asyncio.subprocess.Process) -> None:
-    """At a moment at which it holds no lock: SQLite's would keep everybody else from writing."""
+    """Suspend it at a moment at which it holds no lock: SQLite's would keep all others from writing."""
     async with asyncio.timeout(200):
         while True:
             os.kill(process.pid, signal.SIGSTOP)
             try:
-                return await silence(world, job)
+                return await expire_lease(world, job)
             except Unavailable:
                 os.kill(process.pid, signal.SIGCONT)
                 await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What is trained on is what the engine serves, or nothing is."""
+"""Training uses exactly the model that the engine serves, or fails."""
 
 import json
 from pathlib import Path
@@ -27,20 +27,20 @@ def manifest_of(folder: Path, tmp_path: Path) -> pb.Manifest:
 @pytest.mark.parametrize(
     "config", [{"hidden_size": 64}, {"n_embd": 64}, {"text_config": {"hidden_size": 64}, "d_model": 8}]
 )
-def test_the_engines_own_folder_is_taken(tmp_path: Path, config: dict[str, object]) -> None:
+def test_the_engines_own_folder_is_used(tmp_path: Path, config: dict[str, object]) -> None:
     folder = make(tmp_path / "base", config)
     found = served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")
     assert (found.folder, found.hidden_size) == (folder, 64)
 
 
-def test_other_weights_are_refused_in_words(tmp_path: Path) -> None:
+def test_other_weights_are_rejected_with_the_reason(tmp_path: Path) -> None:
     served = make(tmp_path / "served", {"hidden_size": 64})
     other = make(tmp_path / "other", {"hidden_size": 64}, seed=1)
     with pytest.raises(ModelRejected, match="other is not the base model that the engine serves, base"):
         served_model(str(other), manifest_of(served, tmp_path), tmp_path / "work")
 
 
-def test_a_config_without_a_width_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_config_without_a_width_is_rejected_with_the_reason(tmp_path: Path) -> None:
     folder = make(tmp_path / "base", {"layers": 2})
     with pytest.raises(ModelRejected, match="does not state the model's hidden size"):
         served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")

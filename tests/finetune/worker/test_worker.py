@@ -1,4 +1,4 @@
-"""A worker on a real store: from a file and a job to an adapter in the registry, and every way in which that ends."""
+"""A worker on a real store: from a file and a job to a registered adapter, and every way in which that ends."""
 
 import asyncio
 import io
@@ -24,7 +24,7 @@ from loragate.finetune.worker.workspace_cleanup import clean_up
 from tests.finetune.worker_world import World, chats, ended, the_curve
 
 
-async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None:
+async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world: World) -> None:
     file = await world.file(*chats(16))
     job = await world.job(file)
     async with world.working():
@@ -41,7 +41,7 @@ async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None
         start = JobStart(adapter.id, adapter.name, version.version, version.digest)
         further = await world.until(await world.job(file, start), ended)
         await world.nothing_left()
-    await the_checkpoints_answer(adapter, checkpoints, done)
+    await check_checkpoints(adapter, checkpoints, done)
     config = json.loads((await world.store.open_adapter(world.tenant.id, version.digest)).config_json)
     assert config["base_model_name_or_path"] == world.manifest.model_id, "where it lies is nobody's business"
     assert version.lineage.source == job.id
@@ -60,8 +60,8 @@ async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None
     assert second.rank == version.rank
 
 
-async def the_checkpoints_answer(adapter: Adapter, checkpoints: Sequence[JobCheckpoint], done: Job) -> None:
-    """Those that are evenly spread over the run, each under a name of its own, and none of them as the result."""
+async def check_checkpoints(adapter: Adapter, checkpoints: Sequence[JobCheckpoint], done: Job) -> None:
+    """Check that they are evenly spread over the run, have different names, and differ from the result."""
     assert {alias: [target.version for target in targets] for alias, targets in adapter.aliases.items()} == {
         "ckpt-step-4": [1], "ckpt-step-8": [2], "ckpt-step-12": [3], "default": [4], "trained": [4],
     }  # fmt: skip
@@ -74,7 +74,7 @@ async def the_checkpoints_answer(adapter: Adapter, checkpoints: Sequence[JobChec
 @pytest.mark.parametrize(
     ("field", "asked"), [("lora_rank", 4), ("use_dora", True), ("target_modules", ["q_proj"])], ids=str
 )
-async def test_what_contradicts_the_adapter_to_go_on_from_is_refused(world: World, field: str, asked: Any) -> None:
+async def test_options_that_contradict_the_base_adapter_are_rejected(world: World, field: str, asked: Any) -> None:
     digest = "sha256:" + "0" * 64
     config = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["k_proj", "q_proj"]}
     await world.store.blobs.of(world.tenant.id).put(digest, json.dumps(config).encode(), io.BytesIO(b""))
@@ -88,7 +88,7 @@ async def test_what_contradicts_the_adapter_to_go_on_from_is_refused(world: Worl
     assert f"fixes `{field}` at" in done.error.message
 
 
-async def test_what_nobody_thought_of_ends_one_job_and_not_the_worker(world: World) -> None:
+async def test_an_unexpected_error_ends_one_job_and_not_the_worker(world: World) -> None:
     strange = await world.job(await world.file(*chats(12)), lora_rank="a number")
     async with world.working():
         done = await world.until(strange, ended)
@@ -99,7 +99,7 @@ async def test_what_nobody_thought_of_ends_one_job_and_not_the_worker(world: Wor
     assert next_one.error.code == "file_not_found"
 
 
-async def test_an_adapter_that_is_gone_cannot_be_gone_on_from(world: World) -> None:
+async def test_a_deleted_adapter_cannot_be_continued(world: World) -> None:
     start = JobStart("ad_1", "old", 3, "sha256:" + "1" * 64)
     job = await world.job(await world.file(*chats(12)), start)
     async with world.working():
@@ -123,7 +123,7 @@ async def test_an_invalid_file_is_reported_by_line_and_trains_nothing(world: Wor
         assert not (await scope.adapters.list()).items
 
 
-async def test_a_file_that_was_deleted_meanwhile_is_said(world: World) -> None:
+async def test_a_file_that_was_deleted_meanwhile_is_reported(world: World) -> None:
     file = await world.file(*chats(12))
     job = await world.job(file)
     async with world.store.tenant(world.tenant.id, write=True) as scope:
@@ -134,7 +134,7 @@ async def test_a_file_that_was_deleted_meanwhile_is_said(world: World) -> None:
     assert (done.error.code, done.error.param) == ("file_not_found", "training_file")
 
 
-async def test_an_adapter_that_the_engine_refuses_is_not_registered_nor_its_checkpoints(world: World) -> None:
+async def test_an_adapter_that_the_engine_rejects_is_not_registered_nor_its_checkpoints(world: World) -> None:
     tried = 0
 
     async def refusing(*_: Any) -> None:
@@ -152,7 +152,7 @@ async def test_an_adapter_that_the_engine_refuses_is_not_registered_nor_its_chec
         assert not (await scope.adapters.list()).items
 
 
-async def test_what_jobs_left_that_ended_while_nobody_held_them_is_removed(world: World) -> None:
+async def test_leftovers_of_jobs_that_ended_elsewhere_are_removed(world: World) -> None:
     file = await world.file(*chats(12))
     cancelled, waiting = await world.job(file), await world.job(file)
     folders = {job.id: world.config.workspace / "jobs" / job.id for job in (cancelled, waiting)}
@@ -164,7 +164,7 @@ async def test_what_jobs_left_that_ended_while_nobody_held_them_is_removed(world
     assert list((world.config.workspace / "jobs").iterdir()) == [folders[waiting.id]]
 
 
-async def test_who_stops_early_has_trained_on_less_and_shows_its_best(world: World) -> None:
+async def test_early_stopping_trains_on_less_and_returns_the_best(world: World) -> None:
     other = [{"messages": [each["messages"][0], {"role": "assistant", "content": "ZZZZZZZZ"}]} for each in chats(4)]
     fast = {"learning_rate_multiplier": 40.0, "lr_scheduler": "constant", "early_stopping_patience": 1}
     job = await world.job(await world.file(*chats(16)), valid=await world.file(*other), **fast)
@@ -185,7 +185,7 @@ async def test_who_stops_early_has_trained_on_less_and_shows_its_best(world: Wor
 
 
 @pytest.mark.parametrize(("order", "becomes"), [("cancel", JobStatus.CANCELLED), ("pause", JobStatus.PAUSED)])
-async def test_an_order_ends_the_reading_of_a_file(
+async def test_a_cancellation_interrupts_the_reading_of_a_file(
     world: World, monkeypatch: pytest.MonkeyPatch, order: str, becomes: JobStatus
 ) -> None:
     monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)
@@ -210,10 +210,10 @@ async def test_an_order_ends_the_reading_of_a_file(
         assert left.is_set(), "nobody is left behind who still writes"
 
 
-async def test_paused_resumed_given_back_and_done_elsewhere(
+async def test_a_job_is_paused_resumed_requeued_and_finished_elsewhere(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)  # orders are heard of three times a second
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)  # requests are read three times a second
     job = await world.job(await world.file(*chats(16)), n_epochs=30)
     async with world.working():
         await world.until(job, lambda found: found.step >= 4)
@@ -222,7 +222,7 @@ async def test_paused_resumed_given_back_and_done_elsewhere(
         await world.order("resume", job)
         await world.until(job, lambda found: found.step > paused.step)
     given_back = await world.get(job)
-    assert given_back.status is JobStatus.QUEUED  # the worker stopped, and gave it back
+    assert given_back.status is JobStatus.QUEUED  # the worker stopped, and requeued it
     async with world.working("w2", workspace=tmp_path / "elsewhere"):
         await world.until(job, lambda found: found.step > given_back.step)
         await world.order("cancel", job)
@@ -235,7 +235,7 @@ async def test_paused_resumed_given_back_and_done_elsewhere(
     assert not list((world.config.workspace / "jobs").glob("*"))
 
 
-async def test_training_that_dies_is_tried_again_from_its_checkpoint_and_not_for_ever(
+async def test_training_that_dies_is_retried_from_its_checkpoint_a_limited_number_of_times(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loragate.adapter_store.jobs.queue.MAX_ATTEMPTS", 1)

@@ -1,4 +1,4 @@
-"""Jobs on files that grow: a worker follows them, waits for lines, and says what is wrong with them."""
+"""Jobs on files that grow: a worker follows them, waits for lines, and reports invalid ones."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.run.attempt import Attempt
 from loragate.finetune.run.lease import held_lease
 from loragate.finetune.training.protocol.messages import Metrics
-from tests.finetune.runs import go
+from tests.finetune.runs import run_training
 from tests.finetune.worker_world import World, chats, ended, the_curve
 
 
@@ -36,7 +36,7 @@ def jsonl(*rows: Any) -> bytes:
 
 
 async def open_file(world: World, *rows: Any) -> str:
-    """One that grows."""
+    """Create an open file."""
     content = jsonl(*rows)
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         facts = FileFacts("data.jsonl", Purpose.FINE_TUNE, open=True)
@@ -57,10 +57,10 @@ async def close(world: World, file_id: str) -> None:
 STREAMING: Any = {"n_epochs": 1, "streaming": True}
 
 
-async def test_a_job_follows_a_file_that_grows_and_goes_on_when_its_trainer_is_killed(
+async def test_a_job_follows_a_growing_file_and_resumes_when_its_trainer_is_killed(
     world: World, tmp_path: Path
 ) -> None:
-    """To the very curve of the whole file."""
+    """Its curve is exactly that of the whole file."""
     rows = chats(18)
     file = await open_file(world, *rows[:9])
     job = await world.job(file, **STREAMING)
@@ -83,7 +83,7 @@ async def test_a_job_follows_a_file_that_grows_and_goes_on_when_its_trainer_is_k
     threads = torch.get_num_threads()
     torch.set_num_threads(world.config.trainer.threads)
     await asyncio.to_thread(
-        go, base, StreamingTokenFile(tokens.folder), tmp_path / "run", recipe, told.append, row_tokens=256
+        run_training, base, StreamingTokenFile(tokens.folder), tmp_path / "run", recipe, told.append, row_tokens=256
     )
     torch.set_num_threads(threads)
     assert await the_curve(world, done) == {each.step: each.train_loss for each in told}
@@ -93,7 +93,7 @@ async def test_a_job_follows_a_file_that_grows_and_goes_on_when_its_trainer_is_k
 
 
 class Stoppable:
-    """In a trainer's place."""
+    """Replaces a trainer."""
 
     stopped = False
 
@@ -101,7 +101,7 @@ class Stoppable:
         self.stopped = True
 
 
-async def test_who_waits_for_lines_gives_its_place_to_others_once_there_are_some(world: World) -> None:
+async def test_a_job_waiting_for_lines_gives_its_place_to_jobs_that_have_some(world: World) -> None:
     world.config = replace(world.config, data_wait_seconds=0.05)
     job = await world.job(await open_file(world), **STREAMING)
     place, trainer = world.worker()._context, Stoppable()
@@ -125,7 +125,7 @@ async def test_who_waits_for_lines_gives_its_place_to_others_once_there_are_some
 
 
 async def until_queued(world: World, job: Job) -> None:
-    """As if its file had been looked at."""
+    """Wait as if the job's file had been validated."""
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w2", JobStatus.VALIDATING, 1)
     async with world.store.tenant(world.tenant.id, write=True) as scope:
@@ -139,14 +139,14 @@ def the_trainer() -> psutil.Process:
 
 
 async def followed(world: World, file: str) -> tuple[TokenFile, Recipe]:
-    """Without anybody who trains on it."""
+    """Follow a file without a trainer."""
     job, preparation = await world.job(file, **STREAMING), world.worker()._context.preparation
     recipe = (await preparation.prepare(world.tenant.id, job)).recipe
 
-    async def tell(_: str) -> None:
+    async def log_event(_: str) -> None:
         pass
 
-    following = preparation.stream(world.tenant.id, job, recipe, world.config.workspace, tell)
+    following = preparation.stream(world.tenant.id, job, recipe, world.config.workspace, log_event)
     await following.run()
     return TokenFile(following.folder), recipe
 
@@ -160,7 +160,7 @@ async def followed(world: World, file: str) -> tuple[TokenFile, Recipe]:
         ([{"prompt": "a", "chosen": "b", "rejected": "c"}], "for the method 'dpo', not 'supervised'"),
     ],
 )
-async def test_lines_that_are_not_to_be_trained_on(world: World, rows: list[Any], says: str) -> None:
+async def test_lines_that_cannot_be_trained_on(world: World, rows: list[Any], says: str) -> None:
     file = await open_file(world, *rows)
     await close(world, file)
     with pytest.raises(JobRejected) as refused:
@@ -182,7 +182,7 @@ async def test_a_bad_line_ends_a_job_that_waits_for_good_ones(world: World) -> N
     assert done.error.message.startswith("Line 3: its format differs")
 
 
-async def test_a_file_that_is_gone_is_said(world: World) -> None:
+async def test_a_missing_file_is_reported(world: World) -> None:
     file = await open_file(world, *chats(2))
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         await scope.files.delete(file, tuple(Purpose))
@@ -191,7 +191,7 @@ async def test_a_file_that_is_gone_is_said(world: World) -> None:
     assert (refused.value.failure.code, refused.value.failure.param) == ("file_not_found", "training_file")
 
 
-async def test_a_file_that_nobody_appends_to_is_closed(world: World) -> None:
+async def test_a_file_without_appends_is_closed(world: World) -> None:
     file = await open_file(world, *chats(12))
     async with world.store._database.operator(write=True) as session:
         past = utc_now() - timedelta(seconds=1)
