@@ -95,6 +95,6 @@ def redis_server(redis_of_session: RedisServer) -> RedisServer:
     """Return a real, empty Redis. Tests may stop, pause or fill it: it is restored before each test."""
     if not redis_of_session.runs:
         redis_of_session.start()
-    redis_of_session.go_on()
+    redis_of_session.resume()
     redis_of_session.flush()
     return redis_of_session

@@ -114,7 +114,7 @@ async def test_a_hanging_s3_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(Unavailable):
                 await blobs.try_out()
         finally:
-            server.go_on()
+            server.resume()
 
 
 async def test_wrong_credentials_are_not_an_empty_bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""An adapter's two files, to be tampered with."""
+"""An adapter's two files, and functions that tamper with them."""
 
 import json
 import struct
@@ -28,7 +28,7 @@ class Files:
 
     @property
     def start(self) -> int:
-        """The first byte after the header."""
+        """Return the offset of the first byte after the header."""
         return 8 + int(struct.unpack("<Q", self.tensors[:8])[0])
 
     @property
@@ -40,50 +40,50 @@ Change = Callable[[Files], Files]
 
 
 def packed(header: Header | bytes, body: bytes) -> bytes:
-    """A safetensors file; the header may be any bytes."""
+    """Return a safetensors file; the header may be any bytes."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(raw)) + raw + body
 
 
 def fields(**changes: Any) -> Change:
-    """Some fields of the config replaced or added."""
+    """Replace or add fields of the config."""
     return lambda files: replace(files, config=json.dumps(files.fields | changes).encode())
 
 
 def without(*names: str) -> Change:
-    """Some fields of the config left out."""
+    """Remove fields of the config."""
     return lambda files: replace(
         files, config=json.dumps({k: v for k, v in files.fields.items() if k not in names}).encode()
     )
 
 
 def config_text(change: Callable[[bytes], bytes]) -> Change:
-    """The config as bytes, changed."""
+    """Change the config as bytes."""
     return lambda files: replace(files, config=change(files.config))
 
 
 def more_config(text: str) -> Change:
-    """Raw members put in front of the config's own."""
+    """Put raw members before the config's own."""
     return config_text(lambda raw: b"{" + text.encode("utf-8", "surrogatepass") + b", " + raw.lstrip()[1:])
 
 
 def tensor_file(change: Callable[[bytes], bytes]) -> Change:
-    """The tensors' file as bytes, changed."""
+    """Change the tensors' file as bytes."""
     return lambda files: replace(files, tensors=change(files.tensors))
 
 
 def header(change: Callable[[Header], Header | bytes]) -> Change:
-    """The header changed, over the same bytes of tensors."""
+    """Change the header, and keep the bytes of tensors."""
     return lambda files: replace(files, tensors=packed(change(files.header), files.body))
 
 
 def header_text(change: Callable[[bytes], bytes]) -> Change:
-    """The header as bytes, changed."""
+    """Change the header as bytes."""
     return lambda files: replace(files, tensors=packed(change(files.tensors[8 : files.start]), files.body))
 
 
 def entry(end: str, **changes: Any) -> Change:
-    """Members of the header's first entry whose name ends like this replaced, or with None left out."""
+    """Replace members of the header's first entry whose name ends like this, or remove them with None."""
 
     def change(header: Header) -> Header:
         name = named(header, end)
@@ -94,7 +94,7 @@ def entry(end: str, **changes: Any) -> Change:
 
 
 def renamed(end: str, new: Callable[[str], str]) -> Change:
-    """The first tensor whose name ends like this under another name."""
+    """Rename the first tensor whose name ends like this."""
 
     def change(header: Header) -> Header:
         name = named(header, end)
@@ -104,12 +104,12 @@ def renamed(end: str, new: Callable[[str], str]) -> Change:
 
 
 def removed(end: str) -> Change:
-    """Without any tensor whose name ends like this, bytes and all."""
+    """Remove all tensors whose names end like this, with their bytes."""
     return tensors(lambda name, raw, entry: None if name.endswith(end) else (raw, entry))
 
 
 def reshaped(end: str, shape: list[int]) -> Change:
-    """The first tensor whose name ends like this with another shape, and zeros for as many values."""
+    """Give the first tensor whose name ends like this another shape, filled with zeros."""
     done = []
 
     def change(name: str, raw: bytes, entry: Header) -> tuple[bytes, Header]:
@@ -129,7 +129,7 @@ def reshaped(end: str, shape: list[int]) -> Change:
 
 
 def added(name: str, shape: list[int]) -> Change:
-    """One tensor more, of zeros in float32."""
+    """Add a tensor of zeros in float32."""
 
     def change(files: Files) -> Files:
         count = 1
@@ -157,7 +157,7 @@ def poked(end: str, bits: int, *, at: int = 0) -> Change:
 
 
 def both(*changes: Change) -> Change:
-    """One after the other."""
+    """Apply one after the other."""
 
     def change(files: Files) -> Files:
         for each in changes:
@@ -188,7 +188,7 @@ def tensors(change: Callable[[str, bytes, Header], tuple[bytes, Header] | None])
 
 
 def named(header: Header, end: str) -> str:
-    """The first tensor whose name ends like this."""
+    """Return the first tensor whose name ends like this."""
     return next(name for name in header if name.endswith(end))
 
 

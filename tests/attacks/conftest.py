@@ -1,4 +1,4 @@
-"""The gateway of tests/gateway, to be attacked: one for each test, or `attacked`, which many tests share."""
+"""The gateway of tests/gateway for attacks: one for each test, or `attacked`, which many tests share."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,10 +14,10 @@ from tests.gateway.running_gateway import Gateway, serving
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+async def shared_gateway(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with stub_engine(tokenizer) as engine:
         config = await new_config(tmp_path_factory.mktemp("attacked"), engine)
-        # Its loop stands still while tests with loops of their own run: that is no silence of the engine's.
+        # Its loop does not run during tests with other loops, which must not count as silence of the engine.
         config = replace(config, stall_seconds=1.0, heartbeat_timeout=3600.0)
         async with serving(config, engine, await new_tenants(config), send_buffer=8192) as gateway:
             await gateway.until_ready()
@@ -28,10 +28,10 @@ async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def attacked(standing: Gateway) -> AsyncIterator[Gateway]:
-    """The one that stands, which must be at rest again afterwards; for tests in the session's event loop."""
-    standing.engine.reset()
-    await standing.until_ready()
-    yield standing
-    standing.engine.resume.set()
-    await at_rest(standing)
+async def attacked(shared_gateway: Gateway) -> AsyncIterator[Gateway]:
+    """The shared gateway, which must be at rest again afterwards; for tests in the session's event loop."""
+    shared_gateway.engine.reset()
+    await shared_gateway.until_ready()
+    yield shared_gateway
+    shared_gateway.engine.resume.set()
+    await at_rest(shared_gateway)

@@ -12,7 +12,9 @@ from tests.attacks.adapter_files import Change, config_text, fields, more_config
 
 @dataclass(frozen=True)
 class Case:
-    """`change` is applied to a valid adapter of `kind`; the error's param ends with `param`, its text has `words`."""
+    """`change` is applied to a valid adapter of `kind`; the error's param ends with `param`, its text
+    contains `words`.
+    """
 
     change: Change
     param: str
@@ -141,7 +143,7 @@ _COMPANIONS = {"layers_pattern": {"layers_to_transform": [0]}}
 
 
 def _bad_values() -> dict[str, Case]:
-    """Every field with what it must not hold."""
+    """Return every field with invalid values."""
     cases = {}
     for name, values in _BAD.items():
         for value in values:

@@ -84,7 +84,7 @@ def cut(length: Callable[[bytes], int]) -> Case:
 
 
 def declared(length: int) -> Case:
-    """A file whose first eight bytes declare a header of this length."""
+    """Return a file whose first eight bytes declare a header of this length."""
     return Case(tensor_file(lambda raw: struct.pack("<Q", length) + raw[8:]), FILE)
 
 
@@ -190,7 +190,7 @@ def _shared(h: Header) -> Header:
 
 
 def _shifted(h: Header) -> Header:
-    """All tensors four bytes further, behind a hole."""
+    """Move all tensors by four bytes, leaving a hole."""
     return {
         name: value if name == "__metadata__" else {**value, "data_offsets": [at + 4 for at in value["data_offsets"]]}
         for name, value in h.items()
@@ -337,7 +337,7 @@ def _not_finite() -> dict[str, Case]:
 
 
 def filled(end: str, value: float) -> Change:
-    """The tensors whose names end like this full of one value."""
+    """Fill the tensors whose names end like this with one value."""
 
     def change(name: str, raw: bytes, entry: Header) -> tuple[bytes, Header]:
         return (struct.pack("<f", value) * (len(raw) // 4), entry) if name.endswith(end) else (raw, entry)

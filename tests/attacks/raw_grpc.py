@@ -1,4 +1,4 @@
-"""HTTP/2 frames by hand, for what no gRPC client would send (RFC 9113, RFC 7541)."""
+"""HTTP/2 frames written by hand, for input that no gRPC client would send (RFC 9113, RFC 7541)."""
 
 import asyncio
 import struct
@@ -30,12 +30,12 @@ class Frame:
 
     @property
     def error(self) -> int:
-        """Of RST_STREAM or GOAWAY."""
+        """Return the error code of RST_STREAM or GOAWAY."""
         return int.from_bytes(self.payload[4:8] if self.kind == GOAWAY else self.payload[:4])
 
 
 def fields(gateway: Gateway, method: str, *more: tuple[str, str]) -> bytes:
-    """A call's header block, without compression."""
+    """Return a call's header block, without compression."""
     pairs = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -60,7 +60,7 @@ class Connection:
         self._writer = writer
 
     async def send(self, *frames: Frame | bytes) -> None:
-        """As far as the server listens."""
+        """Send as much as the server accepts."""
         with suppress(ConnectionError):
             self._writer.write(b"".join(map(bytes, frames)))
             await self._writer.drain()
@@ -74,7 +74,7 @@ class Connection:
                 yield Frame(kind, flags, stream, await self._reader.readexactly(int.from_bytes(head[:3])))
 
     async def until(self, *kinds: int) -> Frame | None:
-        """The first frame of one of these kinds; None if the server hangs up without."""
+        """Return the first frame of one of these kinds; None if the server closes the connection without one."""
         async for frame in self.frames():
             if frame.kind in kinds:
                 return frame

@@ -1,4 +1,4 @@
-"""HTTP by hand, for what no client would send."""
+"""HTTP written by hand, for input that no client would send."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ class Answer:
 
     @property
     def code(self) -> str | None:
-        """Of the error that it tells."""
+        """Return the code of its error."""
         found: str | None = orjson.loads(self.body)["error"]["code"]
         return found
 
@@ -36,7 +36,7 @@ class Connection:
             await self.writer.drain()
 
     async def answer(self) -> Answer:
-        """The next one, whole."""
+        """Return the next complete response."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.strip().split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
@@ -74,14 +74,14 @@ async def connected(gateway: Gateway) -> AsyncIterator[Connection]:
 
 
 async def exchange(gateway: Gateway, *pieces: bytes) -> Answer:
-    """The first answer to these bytes."""
+    """Return the first response to these bytes."""
     async with connected(gateway) as connection:
         await connection.send(*pieces)
         return await connection.answer()
 
 
 def head(gateway: Gateway, path: str = "/v1/completions", *, key: str | None = None, method: str = "POST") -> bytes:
-    """The head of a request with a key and JSON, up to the headers that give its length."""
+    """Return the head of a request with a key and JSON, up to the headers that give its length."""
     return (
         f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key or gateway.key}\r\n"
         "Content-Type: application/json\r\n"
@@ -89,6 +89,6 @@ def head(gateway: Gateway, path: str = "/v1/completions", *, key: str | None = N
 
 
 def post(gateway: Gateway, body: object, path: str = "/v1/completions") -> bytes:
-    """A whole request. Bytes are sent as they are."""
+    """Return a complete request. Bytes are sent as they are."""
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
     return head(gateway, path) + b"Content-Length: %d\r\n\r\n%s" % (len(raw), raw)

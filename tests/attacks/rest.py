@@ -7,7 +7,7 @@ from tests.gateway.tiny_model import MODEL_ID
 
 
 async def at_rest(gateway: Gateway) -> None:
-    """Waits until it is so; a test that this does not let go on has found something."""
+    """Wait until nothing is left; a test that hangs here has found a leak."""
     assert await gateway.lifecycle.idle(30), f"{gateway.lifecycle.running} requests still run"
     await no_leases(gateway)
     async with gateway.http() as http:
@@ -18,11 +18,11 @@ async def at_rest(gateway: Gateway) -> None:
 
 
 async def no_leases(gateway: Gateway) -> None:
-    """Waits until all are settled, which happens a little after a request's end."""
+    """Wait until all leases are settled, which happens shortly after a request's end."""
     while leases_of(gateway):
         await asyncio.sleep(0.01)
 
 
 def leases_of(gateway: Gateway) -> int:
-    """Requests that count against somebody's concurrency."""
+    """Return the requests that count against a concurrency limit."""
     return sum(len(pipeline.observed.held) for pipeline in gateway.services.admission.limiter._pipelines.values())

@@ -1,4 +1,4 @@
-"""Ways around authentication that worked elsewhere. Each test names where."""
+"""Bypasses of authentication that worked elsewhere. Each test names where."""
 
 import ast
 import asyncio
@@ -90,11 +90,11 @@ async def test_the_header_is_never_part_of_a_query(gateway: Gateway, store: Stor
 @pytest.mark.parametrize(
     "raw", [b"Bearer \xff\xfe", b"Bearer \xd0\xba\xd0\xbb\xd1\x8e\xd1\x87", b"\xffearer x", b"Bearer\xa0x"]
 )
-async def test_bytes_that_are_no_text_are_no_key(gateway: Gateway, raw: bytes) -> None:
+async def test_invalid_utf8_is_not_a_key(gateway: Gateway, raw: bytes) -> None:
     assert await status(gateway, raw) == 401
 
 
-async def test_several_headers_are_not_tried_in_turn(gateway: Gateway) -> None:
+async def test_only_the_first_of_several_headers_is_used(gateway: Gateway) -> None:
     """A proxy might check one header and the server use another: the first one counts."""
     mine, good = b"Bearer nothing", f"Bearer {gateway.key}".encode()
     assert await status(gateway, mine, headers=[(b"authorization", good)]) == 401
@@ -106,7 +106,7 @@ ODD_HOSTS = ["x/healthz?", "x?", "x/../healthz", "/healthz", "x#", "healthz", "1
 
 
 @pytest.mark.parametrize("host", ODD_HOSTS)
-async def test_the_host_does_not_decide_which_route_it_is(gateway: Gateway, host: str) -> None:
+async def test_the_host_header_does_not_affect_routing(gateway: Gateway, host: str) -> None:
     """CVE-2026-48710: `/` or `?` in Host became part of the path that a prefix check looked at."""
     address, _, port = gateway.base_url.removeprefix("http://").partition(":")
     for path in ("/admin/v1/tenants", "/v1/models", "/admin/v1/engines"):
@@ -132,7 +132,7 @@ async def test_the_host_does_not_decide_which_route_it_is(gateway: Gateway, host
         "http://x/admin/v1/tenants",
     ],
 )
-async def test_no_spelling_of_a_path_goes_around_its_route(gateway: Gateway, path: str) -> None:
+async def test_no_spelling_of_a_path_bypasses_its_route(gateway: Gateway, path: str) -> None:
     address, _, port = gateway.base_url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(address, int(port))
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
@@ -143,7 +143,7 @@ async def test_no_spelling_of_a_path_goes_around_its_route(gateway: Gateway, pat
     assert b'"tenant"' not in answer
 
 
-async def test_no_route_of_the_operator_takes_a_tenants_key(gateway: Gateway, config: GatewayConfig) -> None:
+async def test_no_route_of_the_operator_accepts_a_tenants_key(gateway: Gateway, config: GatewayConfig) -> None:
     """CVE-2026-35029: a route that changed the configuration asked for a key, but not for a role."""
     paths = create_app(config).openapi()["paths"]
     operators = [(path, method) for path, methods in paths.items() for method in methods if path.startswith("/admin/")]
@@ -197,17 +197,17 @@ def _last_name(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-async def test_a_slow_read_brings_no_revoked_key_back(
+async def test_a_slow_read_revives_no_revoked_key(
     store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LiteLLM #9820, #25553, #34217: a late write-back put the old record into the cache again."""
     caching = Authenticator(store, 5, KeyUse(store, 3600))
-    read, held, go_on = store.authenticate, asyncio.Event(), asyncio.Event()
+    read, held, resume = store.authenticate, asyncio.Event(), asyncio.Event()
 
     async def slow(key: str) -> Any:
         found = await read(key)
         held.set()
-        await go_on.wait()
+        await resume.wait()
         return found
 
     monkeypatch.setattr(store, "authenticate", slow)
@@ -216,16 +216,16 @@ async def test_a_slow_read_brings_no_revoked_key_back(
     monkeypatch.setattr(store, "authenticate", read)
     async with store.admin(write=True) as admin:
         await admin.keys.revoke(tenants[1].split("-")[1])
-    go_on.set()
+    resume.set()
     await asyncio.gather(*early)
     for _ in range(3):
         assert await caching.principal(tenants[1]) is None
 
 
-async def test_a_key_revoked_behind_our_back_works_no_longer_than_the_bound(
+async def test_a_key_revoked_without_a_notice_works_no_longer_than_the_bound(
     store: Store, tenants: Tenants, clock: Clock
 ) -> None:
-    """However often it is used meanwhile: use does not renew what is known."""
+    """However often it is used meanwhile: use does not renew a cache entry."""
     caching = Authenticator(store, 5, KeyUse(store, 3600))
     assert await caching.principal(tenants[1]) is not None
     async with store._database.operator(write=True) as session:
@@ -238,7 +238,7 @@ async def test_a_key_revoked_behind_our_back_works_no_longer_than_the_bound(
     assert await caching.principal(tenants[1]) is None
 
 
-def test_nobody_may_stretch_the_bound(config: GatewayConfig) -> None:
+def test_the_bound_cannot_be_exceeded_by_settings(config: GatewayConfig) -> None:
     with pytest.raises(ValueError, match="snapshot_seconds"):
         replace(config, snapshot_seconds=6)
 
@@ -246,17 +246,17 @@ def test_nobody_may_stretch_the_bound(config: GatewayConfig) -> None:
 async def test_a_flood_of_invented_keys_does_not_delay_known_keys(
     store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """Each costs a read that finds nothing; keys that were used before are read meanwhile."""
+    """Each costs a read that finds nothing; cached keys are used meanwhile."""
     monkeypatch.setattr(authenticator_module, "_LOOKUP_SECONDS", 60)
     caching = Authenticator(store, 5, KeyUse(store, 3600))
     assert await caching.principal(tenants[1]) is not None
-    read, under_way, go_on = store.authenticate, 0, asyncio.Event()
+    read, under_way, resume = store.authenticate, 0, asyncio.Event()
 
     async def slow(key: str) -> Any:
         nonlocal under_way
         if key != tenants[1]:
             under_way += 1
-            await go_on.wait()
+            await resume.wait()
             under_way -= 1
         return await read(key)
 
@@ -264,8 +264,8 @@ async def test_a_flood_of_invented_keys_does_not_delay_known_keys(
     flood = [asyncio.create_task(caching.principal(f"lg-{number}-invented")) for number in range(50)]
     while under_way == 0:
         await asyncio.sleep(0)
-    clock.now += 6  # what is known has run out
+    clock.now += 6  # the cache entries have expired
     assert await caching.principal(tenants[1]) is not None
     assert under_way <= 4
-    go_on.set()
+    resume.set()
     assert set(await asyncio.gather(*flood)) == {None}

@@ -1,6 +1,6 @@
 """Slow work runs outside the event loop: other requests are served meanwhile.
 
-Each test holds a piece of work until somebody else has been answered; on the loop, nobody would be.
+Each test holds a piece of work until another request has been served; on the event loop, none would be.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ PATIENCE = 20.0
 
 
 class Hold:
-    """Stands before a function until it is let go."""
+    """Blocks a function until it is released."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
-        self.go_on = threading.Event()
+        self.resume = threading.Event()
 
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def held(*arguments: Any, **options: Any) -> Any:
             self.reached.set()
-            assert self.go_on.wait(PATIENCE), "nobody else was answered"
+            assert self.resume.wait(PATIENCE), "nobody else was answered"
             return function(*arguments, **options)
 
         return held
@@ -39,11 +39,11 @@ class Hold:
 def hold() -> Iterator[Hold]:
     made = Hold()
     yield made
-    made.go_on.set()
+    made.resume.set()
 
 
-async def answered_meanwhile(gateway: Gateway, hold: Hold, body: dict[str, Any], url: str) -> int:
-    """The status of `body`, during whose work somebody else was answered."""
+async def served_meanwhile(gateway: Gateway, hold: Hold, body: dict[str, Any], url: str) -> int:
+    """Return the status of `body`, during whose work another request was served."""
     async with gateway.http() as http, gateway.http() as other:
         asked = asyncio.create_task(http.post(url, json=body))
         while not hold.reached.is_set():
@@ -52,7 +52,7 @@ async def answered_meanwhile(gateway: Gateway, hold: Hold, body: dict[str, Any],
         assert (await other.get("/healthz")).status_code == 200
         assert (await other.get("/v1/models")).status_code == 200
         assert not asked.done()
-        hold.go_on.set()
+        hold.resume.set()
         answer: httpx.Response = await asked
     return answer.status_code
 
@@ -72,15 +72,15 @@ LONG_CHATS = {
 async def test_templates(attacked: Gateway, hold: Hold, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     template = attacked.services.link.base.chat_template
     monkeypatch.setattr(type(template), "render", hold.before(type(template).render))
-    status = await answered_meanwhile(attacked, hold, {"model": MODEL_ID, "messages": LONG_CHATS[what]}, CHAT)
+    status = await served_meanwhile(attacked, hold, {"model": MODEL_ID, "messages": LONG_CHATS[what]}, CHAT)
     assert status == 400, "longer than the context"
 
 
-async def test_tokenising(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tokenization(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = type(attacked.services.link.base.tokenizer)
     monkeypatch.setattr(tokenizer, "encode_text", hold.before(tokenizer.encode_text))
     body = {"model": MODEL_ID, "prompt": "x " * 3000}
-    assert await answered_meanwhile(attacked, hold, body, "/v1/completions") == 400
+    assert await served_meanwhile(attacked, hold, body, "/v1/completions") == 400
 
 
 async def test_parsing(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,24 +88,24 @@ async def test_parsing(attacked: Gateway, hold: Hold, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(json_body, "validated", hold.before(json_body.validated))
     body = {"model": MODEL_ID, "prompt": "x", "metadata": {"note": "x" * 100_000}, "max_tokens": 1}
-    assert await answered_meanwhile(attacked, hold, body, "/v1/completions") == 200
+    assert await served_meanwhile(attacked, hold, body, "/v1/completions") == 200
 
 
 async def test_grammars_of_tools(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of megabytes, where there are many tools with large schemas."""
+    """Megabytes of them, where there are many tools with large schemas."""
     from loragate.gateway.generation import prepare as preparing
 
     monkeypatch.setattr(attacked.services.link.base.chat_template, "takes_tools", True)
     monkeypatch.setattr(preparing, "chat_constraint", hold.before(preparing.chat_constraint))
     tool = {"type": "function", "function": {"name": "f"}}
     body = {"model": MODEL_ID, "messages": [{"role": "user", "content": "x"}], "tools": [tool], "max_tokens": 1}
-    assert await answered_meanwhile(attacked, hold, body, CHAT) == 200
+    assert await served_meanwhile(attacked, hold, body, CHAT) == 200
 
 
-async def test_large_bodies_take_no_place_of_prompts(
+async def test_large_bodies_do_not_block_prompts(
     attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many of them wait, a long prompt is tokenised."""
+    """However many of them wait, a long prompt is tokenized."""
     from loragate.gateway.dependencies import json_body
 
     real = json_body.validated
@@ -121,12 +121,12 @@ async def test_large_bodies_take_no_place_of_prompts(
         while not hold.reached.is_set():
             await asyncio.sleep(0.01)
         assert (await http.post("/v1/completions", json=long)).status_code == 400
-        hold.go_on.set()
+        hold.resume.set()
         assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
 
 
-async def test_streams_hold_no_connection_to_the_database(attacked: Gateway) -> None:
-    """More of them than the pool has run at once, and routes that need one are answered."""
+async def test_streams_hold_no_database_connection(attacked: Gateway) -> None:
+    """More of them than the pool has run at once, and routes that need a connection are served."""
     attacked.engine.pause_after = 1
     body = {"model": MODEL_ID, "prompt": "one two", "max_tokens": 4, "stream": True}
     async with attacked.http() as http:

@@ -106,7 +106,7 @@ async def test_floods(attacked: Gateway, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["messages of nothing", "fields", "fields of a message", "tools"])
 async def test_the_number_of_validation_errors_is_bounded(what: str) -> None:
-    """pydantic tells of each: a million findings held the interpreter for seconds."""
+    """pydantic reports each: a million findings held the interpreter for seconds."""
     with pytest.raises(ValidationError) as found:
         ChatRequest.model_validate(pydantic_core.from_json(FLOODS[what]))
     assert found.value.error_count() <= 128
@@ -117,7 +117,7 @@ async def test_a_body_over_the_bound(attacked: Gateway) -> None:
     assert (await exchange(attacked, post(attacked, body))).status == 413
 
 
-async def test_of_two_fields_with_one_name_the_last_counts(attacked: Gateway) -> None:
+async def test_of_duplicate_fields_the_last_counts(attacked: Gateway) -> None:
     """For the limits as for the engine."""
     body = START + b',"max_tokens":1,"n":1,"max_tokens":3,"n":2}'
     assert (await exchange(attacked, post(attacked, body, "/v1/chat/completions"))).status == 200
@@ -125,8 +125,8 @@ async def test_of_two_fields_with_one_name_the_last_counts(attacked: Gateway) ->
     assert (submit.sampling.max_tokens, submit.n) == (3, 2)
 
 
-async def test_messages_of_nothing_over_grpc(attacked: Gateway) -> None:
-    """Two bytes each on the wire, and a hundred times that as objects."""
+async def test_empty_messages_over_grpc(attacked: Gateway) -> None:
+    """Each takes two bytes on the wire, and a hundred times that as an object."""
     with pytest.raises(InvalidRequest, match="'messages'"):
         chat_request(b"\x12\x00" * MANY)
     async with connected(attacked.grpc_target, attacked.key) as client:

@@ -1,7 +1,7 @@
-"""What clients write goes to the engine and back, and not into any log, trace, metric or file.
+"""Clients' text goes to the engine and back, and not into any log, trace, metric or file.
 
 A gateway process is sent canaries wherever a client can write something, over REST and gRPC, in requests that succeed
-and in requests that fail in every way we know. It is killed then, and all that it left behind is searched.
+and in requests that fail in every known way. Then it is killed, and all that it left behind is searched.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         yield running
 
 
-async def test_what_clients_write_is_kept_nowhere(
+async def test_clients_text_is_stored_nowhere(
     config: GatewayConfig,
     engine: StubEngine,
     tenants: tuple[str, str, str],
@@ -185,7 +185,7 @@ async def _bad_requests(http: httpx.AsyncClient, client: Client) -> None:
 
 
 async def _uploads(http: httpx.AsyncClient, tmp_path: Path) -> None:
-    """One is taken in; it is kept as a blob, outside of what is searched."""
+    """One is accepted; it is stored as a blob, which is not searched."""
     folder = tiny_model.write_adapter(tmp_path / "adapter")
     config, tensors = (folder / "adapter_config.json"), (folder / "adapter_model.safetensors")
     marked = json.loads(config.read_text()) | {"revision": f"{MARK}-revision"}
@@ -236,7 +236,7 @@ async def _strangers(gateway: Process) -> None:
 
 
 async def _failures(http: httpx.AsyncClient, client: Client, engine: StubEngine) -> None:
-    """Of the engine, in the words of which it may quote the request; clients that leave; an engine that dies."""
+    """The engine's own errors, which may quote the request; clients that disconnect; an engine that dies."""
     body = {"model": MODEL, "prompt": f"{MARK}-prompt", "max_tokens": 9}
     request = GenerateRequest(**body)
     engine.fails = lambda submit: True
@@ -266,7 +266,7 @@ async def _failures(http: httpx.AsyncClient, client: Client, engine: StubEngine)
 
 
 async def _operator(admin: httpx.AsyncClient) -> None:
-    """Bad bodies of administrators; good ones are in the database and the audit log, where they belong."""
+    """Send bad bodies as an administrator; good ones are in the database and the audit log, where they belong."""
     for body in ({"name": [MARK]}, {"name": "x", MARK: 1}, {"name": "x", "weight": MARK}, MARK):
         assert (await admin.post("/admin/v1/tenants", json=body)).status_code >= 400
     assert (await admin.get(f"/admin/v1/audit?since={MARK}")).status_code >= 400

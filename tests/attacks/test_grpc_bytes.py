@@ -39,7 +39,7 @@ async def test_messages_over_the_limit(
         assert (await client.inference.Generate(fits, metadata=client.metadata)).text
 
 
-async def test_what_unpacks_to_more_is_not_unpacked(gateway: Gateway, client: Client) -> None:
+async def test_a_decompression_bomb_is_not_unpacked(gateway: Gateway, client: Client) -> None:
     bomb = pb.GenerateRequest(model=MODEL_ID, prompt="x" * (4 << 20))
     call = client.inference.Generate(bomb, metadata=client.metadata, compression=grpc.Compression.Gzip)
     assert await code_of(call) == grpc.StatusCode.UNIMPLEMENTED
@@ -52,7 +52,7 @@ async def test_a_call_without_a_message(client: Client) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x12\x02\x0a\x00\xff" * 50])
-async def test_bytes_that_are_no_message(client: Client, raw: bytes) -> None:
+async def test_invalid_messages(client: Client, raw: bytes) -> None:
     error = await rejection(client.raw(CHAT_METHOD, raw))
     assert (error.status, error.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_message")
 
@@ -61,14 +61,15 @@ async def ending(client: Client, method: str, messages: list[bytes]) -> grpc.Sta
     try:
         await client.raw(method, *messages)
     except grpc.aio.AioRpcError as error:
-        # Answered while the client still sends, its own library may see the stream's end before the answer's.
+        # If the response comes while the client still sends, its library may see the stream's end before the
+        # response's.
         reset = "RST_STREAM" in (error.details() or "") or "execute_batch" in (error.details() or "")
         return grpc.StatusCode.CANCELLED if reset else error.code()
     return grpc.StatusCode.OK
 
 
 async def test_random_bytes_break_nothing(gateway: Gateway, client: Client) -> None:
-    """Whole noise, and good messages with a few bytes changed; never a failure of ours."""
+    """Pure noise, and valid messages with a few bytes changed; never a server error."""
     chance = random.Random(11)
     good = pb.ChatRequest(
         model=MODEL_ID,
@@ -80,7 +81,7 @@ async def test_random_bytes_break_nothing(gateway: Gateway, client: Client) -> N
         max_tokens=3,
     ).SerializeToString()
     broken = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
-    watch = "/grpc.health.v1.Health/Watch"  # answers for ever
+    watch = "/grpc.health.v1.Health/Watch"  # responds forever
     for method in METHODS.keys() - {watch}:
         for _ in range(12):
             noise = bytearray(good)
@@ -92,7 +93,7 @@ async def test_random_bytes_break_nothing(gateway: Gateway, client: Client) -> N
     assert (await client.inference.Generate(GENERATE, metadata=client.metadata)).text
 
 
-async def test_bytes_that_are_no_http2_break_nothing(gateway: Gateway, client: Client) -> None:
+async def test_bytes_that_are_not_http2_break_nothing(gateway: Gateway, client: Client) -> None:
     host, _, port = gateway.grpc_target.rpartition(":")
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     for start in (b"", b"GET / HTTP/1.1\r\n\r\n", preface, preface + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"):

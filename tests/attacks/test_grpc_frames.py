@@ -1,4 +1,4 @@
-"""Floods and slowness over HTTP/2, as no gRPC client would make them."""
+"""Floods and slowness over HTTP/2, as no gRPC client would send them."""
 
 import asyncio
 from contextlib import suppress
@@ -80,8 +80,8 @@ async def test_streams_that_are_reset_at_once(attacked: Gateway) -> None:
     await no_leases(attacked)
 
 
-async def test_headers_that_never_end(attacked: Gateway) -> None:
-    """CVE-2024-27316: each part of them small."""
+async def test_endless_headers(attacked: Gateway) -> None:
+    """CVE-2024-27316: each part of them is small."""
     more = b"\0\x05x-abc\x7d" + b"y" * 125
     async with connected(attacked) as connection:
         await connection.send(Frame(HEADERS, 0, 1, fields(attacked, GENERATE)))
@@ -99,7 +99,7 @@ async def test_metadata_of_many_keys(attacked: Gateway) -> None:
         assert await code_of(client.inference.Generate(REQUEST, metadata=flood)) == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_a_message_that_drips(attacked: Gateway) -> None:
+async def test_a_message_that_trickles(attacked: Gateway) -> None:
     async with connected(attacked) as connection:
         await connection.send(Frame(HEADERS, END_HEADERS, 1, fields(attacked, GENERATE)))
         told = asyncio.create_task(connection.until(HEADERS, RST_STREAM))
@@ -111,14 +111,14 @@ async def test_a_message_that_drips(attacked: Gateway) -> None:
 
 
 @pytest.mark.parametrize("start", [b"", PREFACE[:10], PREFACE])
-async def test_a_connection_that_does_not_begin(attacked: Gateway, start: bytes) -> None:
+async def test_a_connection_that_never_starts(attacked: Gateway, start: bytes) -> None:
     async with connected(attacked, start) as connection:
         assert await connection.until(GOAWAY) is not None
         assert await connection.until() is None, "it was hung up"
 
 
 @pytest.mark.parametrize("seconds", [0, 0.000001, 0.01])
-async def test_deadlines_that_are_over(attacked: Gateway, seconds: float) -> None:
+async def test_deadlines_that_have_passed(attacked: Gateway, seconds: float) -> None:
     attacked.engine.pause_after = 0
     async with grpc_client.connected(attacked.grpc_target, attacked.key) as client:
         for method in (client.inference.Generate, client.inference.Chat):

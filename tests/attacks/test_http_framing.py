@@ -48,9 +48,9 @@ AMBIGUOUS = {
 
 
 async def test_smuggling(attacked: Gateway) -> None:
-    """Refused, and nothing behind it is taken for a request."""
+    """The request is rejected, and nothing after it is parsed as a request."""
 
-    async def refused(shape: str) -> None:
+    async def rejected(shape: str) -> None:
         async with connected(attacked) as connection:
             await connection.send(head(attacked) + AMBIGUOUS[shape] + HIDDEN)
             answer = await connection.answer()
@@ -58,7 +58,7 @@ async def test_smuggling(attacked: Gateway) -> None:
             assert answer.code in ("invalid_http", "invalid_host"), shape
             assert await connection.rest() == b"", shape
 
-    await asyncio.gather(*map(refused, AMBIGUOUS))
+    await asyncio.gather(*map(rejected, AMBIGUOUS))
     assert not attacked.engine.submits
 
 
@@ -81,12 +81,12 @@ async def test_no_host(attacked: Gateway) -> None:
         b"GET /healthz HTTP/1.2",
     ],
 )
-async def test_request_lines_that_mean_nothing_here(attacked: Gateway, line: bytes) -> None:
+async def test_unsupported_request_lines(attacked: Gateway, line: bytes) -> None:
     assert (await exchange(attacked, line + b"\r\nHost: x\r\n\r\n")).code == "invalid_http"
 
 
 @pytest.mark.parametrize("target", [b"http://x/v1/models", b"http://x/healthz/../v1/models?/healthz", b"//x/v1/models"])
-async def test_the_target_s_host_opens_nothing(attacked: Gateway, target: bytes) -> None:
+async def test_the_target_s_host_grants_nothing(attacked: Gateway, target: bytes) -> None:
     answer = await exchange(attacked, b"GET %s HTTP/1.1\r\nHost: x/healthz?\r\n\r\n" % target)
     assert answer.status in (401, 404)
 
@@ -108,7 +108,7 @@ async def test_pipelined_bytes_are_not_a_second_request(attacked: Gateway) -> No
         assert len(attacked.engine.submits) == 1
 
 
-async def test_requests_one_after_the_other_share_a_connection(attacked: Gateway) -> None:
+async def test_sequential_requests_share_a_connection(attacked: Gateway) -> None:
     async with connected(attacked) as connection:
         for _ in range(3):
             await connection.send(post(attacked, BODY))
@@ -118,9 +118,10 @@ async def test_requests_one_after_the_other_share_a_connection(attacked: Gateway
 
 
 @pytest.mark.parametrize("length", [LENGTH + b"\r\n" + BODY, CHUNKED + b"\r\n" + CHUNK + END])
-async def test_an_offer_to_speak_something_else_is_declined(attacked: Gateway, length: bytes) -> None:
-    """httptools takes what follows such a request for the other protocol: the body would be the next request. Java's
-    HTTP client makes the offer with each first request."""
+async def test_an_upgrade_offer_is_declined(attacked: Gateway, length: bytes) -> None:
+    """httptools treats what follows such a request as the other protocol: the body would be the next request. Java's
+    HTTP client makes the offer with each first request.
+    """
     offer = b"Connection: keep-alive, Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
     async with connected(attacked) as connection:
         for pieces in ([head(attacked) + offer + length], [head(attacked) + offer, length[:20], length[20:]]):
@@ -145,10 +146,10 @@ FLOODS = {
 }
 
 
-async def test_floods_beside_the_body(attacked: Gateway) -> None:
+async def test_floods_outside_the_body(attacked: Gateway) -> None:
     """They are not stored, with or without a key."""
 
-    async def refused(where: str, *, known: bool) -> None:
+    async def rejected(where: str, *, known: bool) -> None:
         async with connected(attacked) as connection:
             await connection.send(head(attacked, key=None if known else "nobody") + CHUNKED + b"\r\n")
             if not known:
@@ -158,7 +159,7 @@ async def test_floods_beside_the_body(attacked: Gateway) -> None:
             assert (await connection.answer()).code == "headers_too_large", where
             assert await connection.rest() == b"", where
 
-    await asyncio.gather(*(refused(where, known=known) for where in FLOODS for known in (True, False)))
+    await asyncio.gather(*(rejected(where, known=known) for where in FLOODS for known in (True, False)))
 
 
 @pytest.mark.parametrize(
@@ -172,13 +173,13 @@ async def test_floods_beside_the_body(attacked: Gateway) -> None:
     ],
 )
 async def test_floods_of_headers(attacked: Gateway, flood: bytes) -> None:
-    """Also where they come in one piece, and where they never end."""
+    """Also if they come in one piece, and if they never end."""
     answer = await exchange(attacked, flood)
     assert (answer.status, answer.code) == (431, "headers_too_large")
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "zstd", "identity, gzip", "x-gzip"])
-async def test_what_unpacks_to_more_is_not_unpacked(attacked: Gateway, encoding: str) -> None:
+async def test_a_decompression_bomb_is_not_unpacked(attacked: Gateway, encoding: str) -> None:
     bomb = head(attacked) + f"Content-Encoding: {encoding}\r\n".encode() + LENGTH + b"\r\n" + BODY
     answer = await exchange(attacked, bomb)
     assert (answer.status, answer.code) == (415, "unsupported_media_type")

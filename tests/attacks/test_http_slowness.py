@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def drip(connection: Connection, *pieces: bytes) -> None:
-    """A little at a time, until the server hangs up."""
+    """Send a little at a time, until the server closes the connection."""
     gone = asyncio.create_task(connection.rest())
     for piece in pieces:
         connection.writer.write(piece)
@@ -36,8 +36,8 @@ SLOW = {
 
 
 @pytest.mark.parametrize("how", SLOW)
-async def test_a_request_that_does_not_begin(attacked: Gateway, how: str) -> None:
-    """Slowloris, on a new connection and behind a request."""
+async def test_a_request_that_never_starts(attacked: Gateway, how: str) -> None:
+    """Slowloris, on a new connection and after a request."""
     async with connected(attacked) as fresh, connected(attacked) as used:
         await used.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await used.answer()).status == 200
@@ -45,24 +45,24 @@ async def test_a_request_that_does_not_begin(attacked: Gateway, how: str) -> Non
     assert await _served(attacked)
 
 
-async def test_a_body_that_drips(attacked: Gateway) -> None:
-    """Every byte comes in time, and still it is too slow."""
+async def test_a_body_that_trickles(attacked: Gateway) -> None:
+    """No pause is too long, but the rate is too low."""
     async with connected(attacked) as connection:
         await connection.send(head(attacked) + b"Content-Length: 100000\r\n\r\n{")
-        dripping = asyncio.create_task(_drip_for_ever(connection))
+        dripping = asyncio.create_task(_drip_forever(connection))
         answer = await connection.answer()
         dripping.cancel()
     assert (answer.status, answer.code) == (408, "request_timeout")
 
 
-async def _drip_for_ever(connection: Connection) -> None:
+async def _drip_forever(connection: Connection) -> None:
     while True:
         await connection.send(b" ")
         await asyncio.sleep(0.1)
 
 
-async def test_a_body_that_nobody_waits_for(attacked: Gateway) -> None:
-    """It was answered without being read; what still comes is not waited for without end."""
+async def test_a_body_that_is_not_read(attacked: Gateway) -> None:
+    """Its request was answered without reading it; the server does not wait forever for the rest."""
     async with connected(attacked) as connection:
         await connection.send(head(attacked, key="nobody") + b"Content-Length: 1000000000000\r\n\r\n")
         assert (await connection.answer()).status == 401
@@ -71,7 +71,7 @@ async def test_a_body_that_nobody_waits_for(attacked: Gateway) -> None:
 
 @asynccontextmanager
 async def unread(gateway: Gateway, request: bytes) -> AsyncIterator[None]:
-    """A client that asks and never reads, with little room for what comes."""
+    """A client that sends requests and never reads, with a small receive buffer."""
     host, port = gateway.base_url.removeprefix("http://").split(":")
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -86,7 +86,7 @@ async def unread(gateway: Gateway, request: bytes) -> AsyncIterator[None]:
 
 
 async def _hung_up(gateway: Gateway) -> None:
-    """The server has no connection left, nor anything that waits to be sent over one."""
+    """Wait until the server has no connection left, nor anything to send over one."""
     while gateway.server.server_state.connections:
         await asyncio.sleep(0.02)
 
@@ -104,8 +104,10 @@ async def test_a_stream_that_is_not_read(attacked: Gateway) -> None:
         await _hung_up(attacked)
 
 
-async def test_what_a_slow_reader_has_not_read_is_kept_small(attacked: Gateway) -> None:
-    """One delta that grows; each by itself would keep the whole frame that it came in, with everybody's tokens."""
+async def test_unread_output_of_a_slow_reader_is_kept_small(attacked: Gateway) -> None:
+    """It is one delta that grows; separate deltas would each keep the whole frame that they came in, with all requests'
+    tokens.
+    """
     attacked.engine.pause_after = 239
     attacked.engine.script = lambda submit: [5] * 240
     async with unread(attacked, post(attacked, STREAM | {"prompt": "x", "n": 4, "max_tokens": 240, "logprobs": 20})):
@@ -120,13 +122,13 @@ async def test_what_a_slow_reader_has_not_read_is_kept_small(attacked: Gateway) 
 
 
 def _unread_of(gateway: Gateway) -> list[pb.Delta]:
-    """What came from the engine and was not taken yet."""
+    """Return the output that came from the engine and was not taken yet."""
     session = gateway.services.link.client._session
     return [delta for request in session._requests.values() for delta in request._unread.values()]
 
 
 async def test_a_response_that_is_not_read(attacked: Gateway) -> None:
-    """All of it was handed over long ago, and the request is over; its connection ends as well."""
+    """The whole response was written long ago, and the request is over; its connection ends as well."""
     attacked.engine.script = lambda submit: [5] * 200
     async with unread(attacked, post(attacked, STREAM | {"stream": False})):
         while len(attacked.engine.submits) < 4:

@@ -97,7 +97,7 @@ OF_THE_HUB = ("no scheme",)
 
 
 @dataclass(frozen=True)
-class Standing:
+class RedirectSetup:
     """A gateway for many redirects, its hub, and a server that must not receive a request."""
 
     gateway: Gateway
@@ -106,29 +106,31 @@ class Standing:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Standing]:
+async def shared_gateway(
+    tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[RedirectSetup]:
     folder = tmp_path_factory.mktemp("ssrf")
     async with two_servers() as (hub, inside), stub_engine(tokenizer) as engine:
         config = replace(await new_config(folder, engine), heartbeat_timeout=3600.0)
         async with importing(config, engine, await new_tenants(config), hub=hub) as gateway:
-            yield Standing(gateway, hub, inside)
+            yield RedirectSetup(gateway, hub, inside)
 
 
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("path", [CONFIG, TENSORS], ids=["config", "tensors"])
 @pytest.mark.parametrize("name", REDIRECTS)
 async def test_redirects(
-    standing: Standing, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, path: str
+    shared_gateway: RedirectSetup, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, path: str
 ) -> None:
-    hub, inside = standing.hub, standing.inside
+    hub, inside = shared_gateway.hub, shared_gateway.inside
     hub.offer("acme/poet", tiny_model.write_adapter(tmp_path / "poet"))
     location = REDIRECTS[name].format(port=inside.port)
     hub.replies[path] = Reply(status=302, headers={"location": location.encode().decode("latin-1")})
-    async with standing.gateway.http() as http:
+    async with shared_gateway.gateway.http() as http:
         done = await ended(http, (await begin(http, token="hf_secret"))["id"])
         assert (await http.get("/v1/adapters")).json()["data"] == []
     assert done["status"] == "failed"
-    # Some of them are so wrong that the HTTP client already gives up the answer that holds them.
+    # Some of them are so wrong that the HTTP client itself fails on the response.
     refused = {"source_not_found"} if name in OF_THE_HUB else {"host_not_allowed", "source_unavailable"}
     assert done["error"]["code"] in refused, done
     assert inside.asked == []
@@ -136,7 +138,7 @@ async def test_redirects(
 
 
 @pytest.mark.parametrize("name", [name for name in REDIRECTS if name not in OF_THE_HUB])
-def test_the_list_of_hosts_alone_refuses_them(name: str) -> None:
+def test_the_host_list_alone_rejects_them(name: str) -> None:
     """Regardless of what the names resolve to: most names above resolve to nothing, or to a rejected address."""
     with pytest.raises(ImportFailed) as failed:
         AllowList(PUBLIC_HOSTS).check(urljoin("https://huggingface.co/x", REDIRECTS[name].format(port=8000)))
@@ -146,12 +148,12 @@ def test_the_list_of_hosts_alone_refuses_them(name: str) -> None:
 @pytest.mark.parametrize(
     "url", ["https://huggingface.co/x", "https://HuggingFace.co:443/x", "https://cdn.eu.hf.co/x?y"]
 )
-def test_what_is_on_the_list_may_be_asked(url: str) -> None:
+def test_listed_hosts_may_be_contacted(url: str) -> None:
     source = AllowList(PUBLIC_HOSTS).check(url)
     assert (source.scheme, source.port, source.any_address) == ("https", 443, False)
 
 
-async def test_redirects_without_end(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
+async def test_endless_redirects(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
     async with fake_hub() as hub, importing(config, engine, tenants, hub=hub) as gateway, gateway.http() as http:
         hub.replies[CONFIG] = Reply(status=302, headers={"location": CONFIG})
         done = await ended(http, (await begin(http))["id"])
@@ -162,7 +164,7 @@ async def test_redirects_without_end(config: GatewayConfig, engine: StubEngine, 
 async def test_an_allowed_cdn_gets_no_token(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], tmp_path: Path
 ) -> None:
-    """And neither it nor the hub receives the tenant's key."""
+    """Neither it nor the hub receives the tenant's key."""
     folder = tiny_model.write_adapter(tmp_path / "poet")
     async with two_servers() as (hub, cdn), importing(config, engine, tenants, cdn.url, hub=hub) as gateway:
         hub.offer("acme/poet", folder)
@@ -218,7 +220,7 @@ def test_addresses(address: str) -> None:
     assert is_public(address) is ADDRESSES[address]
 
 
-class Answers:
+class ChangingResolver:
     """A resolver that returns a different address each time."""
 
     def __init__(self, *answers: tuple[str, ...]) -> None:
@@ -231,8 +233,8 @@ class Answers:
 
 
 @pytest.mark.parametrize("answer", [("127.0.0.1",), ("93.184.215.14", "10.0.0.1"), ("::ffff:169.254.169.254",), ()])
-async def test_an_allowed_name_that_leads_inside(answer: tuple[str, ...]) -> None:
-    resolve = Answers(answer)
+async def test_an_allowed_name_that_resolves_to_an_internal_address(answer: tuple[str, ...]) -> None:
+    resolve = ChangingResolver(answer)
     allow_list = AllowList(PUBLIC_HOSTS)
     async with Fetcher(allow_list, "https://huggingface.co", token="hf_secret", pace=PACE, resolve=resolve) as fetcher:
         with pytest.raises(ImportFailed) as failed:
@@ -243,15 +245,15 @@ async def test_an_allowed_name_that_leads_inside(answer: tuple[str, ...]) -> Non
 
 
 async def test_rebinding(tmp_path: Path) -> None:
-    """A name is asked for once, and what was answered is connected to: a second answer would lead elsewhere.
+    """A name is resolved once, and the connection uses that address: a second resolution could differ.
 
-    TLS still holds the server to its name, which nobody but this resolver knows.
+    TLS still verifies the server's name, which only this resolver knows.
     """
     server, client = contexts(tmp_path, "hub.example")
     async with fake_hub(server) as hub, fake_hub(server) as inside:
         origin = f"https://hub.example:{hub.port}"
         hub.replies["/x"] = Reply(b"what was asked for")
-        resolve = Answers(("127.0.0.1",), ("127.0.0.2",))
+        resolve = ChangingResolver(("127.0.0.1",), ("127.0.0.2",))
         fetcher = Fetcher(AllowList((origin,)), origin, token=None, pace=PACE, resolve=resolve, verify=client)
         async with fetcher, fetcher.opened(f"{origin}/x") as download:
             body = b"".join([piece async for piece in fetcher.read(download, 100)])
@@ -262,12 +264,12 @@ async def test_rebinding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trusting", [True, False])
-async def test_a_server_of_another_name_is_not_spoken_to(tmp_path: Path, trusting: bool) -> None:
+async def test_a_server_with_another_name_is_not_contacted(tmp_path: Path, trusting: bool) -> None:
     server, client = contexts(tmp_path, "other.example" if trusting else "hub.example")
     verify: ssl.SSLContext | bool = client if trusting else True
     async with fake_hub(server) as hub:
         origin = f"https://hub.example:{hub.port}"
-        resolve = Answers(("127.0.0.1",))
+        resolve = ChangingResolver(("127.0.0.1",))
         fetcher = Fetcher(AllowList((origin,)), origin, token="hf_secret", pace=PACE, resolve=resolve, verify=verify)
         async with fetcher:
             with pytest.raises(ImportFailed) as failed:
@@ -277,8 +279,8 @@ async def test_a_server_of_another_name_is_not_spoken_to(tmp_path: Path, trustin
         assert hub.asked == []
 
 
-async def test_nothing_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy, which would ask for names itself, and no password of .netrc."""
+async def test_the_environment_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy, which would resolve names itself, and no password of .netrc."""
     async with two_servers() as (hub, proxy):
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
             monkeypatch.setenv(name, proxy.url)

@@ -46,17 +46,17 @@ async def test_requests_of_clients_that_leave_are_aborted(
     await no_leases(attacked)
 
 
-async def test_a_prompt_that_is_still_being_read_is_never_submitted(
+async def test_a_prompt_whose_client_left_is_never_submitted(
     attacked: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its client left while the prompt was tokenised."""
+    """The client left while the prompt was tokenized."""
     from loragate.gateway.generation import prepare as preparing
 
-    reached, go_on, real = asyncio.Event(), asyncio.Event(), preparing.prompts_to_tokens
+    reached, resume, real = asyncio.Event(), asyncio.Event(), preparing.prompts_to_tokens
 
     async def slowly(*arguments: object) -> object:
         reached.set()
-        await go_on.wait()
+        await resume.wait()
         return await real(*arguments)
 
     monkeypatch.setattr(preparing, "prompts_to_tokens", slowly)
@@ -65,7 +65,7 @@ async def test_a_prompt_that_is_still_being_read_is_never_submitted(
         await reached.wait()
     while attacked.server.server_state.connections:
         await asyncio.sleep(0.01)
-    go_on.set()
+    resume.set()
     assert await attacked.lifecycle.idle(30)
     await no_leases(attacked)
     assert not attacked.engine.submits or await attacked.engine.aborted.get()

@@ -48,8 +48,8 @@ EVERY_FIFTH = list(CASES)[::5]
 
 
 @pytest.fixture(scope="session")
-def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
-    """One adapter of each kind."""
+def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
+    """One valid adapter of each kind."""
     return valid_adapters.adapters(valid_adapters.base(), tmp_path_factory.mktemp("good"))
 
 
@@ -69,7 +69,7 @@ def layout(mixture: StubEngine) -> BaseLayout:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def host(mixture: StubEngine, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     config = await new_config(tmp_path_factory.mktemp("malformed"), mixture)
-    config = replace(config, heartbeat_timeout=3600.0)  # other tests' loops hold ours up
+    config = replace(config, heartbeat_timeout=3600.0)  # tests with other loops delay this one
     async with serving(config, mixture, await new_tenants(config)) as gateway:
         await gateway.until_ready()
         yield gateway
@@ -80,8 +80,8 @@ async def send(http: httpx.AsyncClient, files: Files, name: str = "malformed") -
     return await http.post("/v1/adapters", data={"name": name}, files={k: (k, v) for k, v in parts.items()})
 
 
-def check_told(case: Case, message: str, param: str | None) -> None:
-    """A sentence for a person, that names what is to blame."""
+def check_error(case: Case, message: str, param: str | None) -> None:
+    """Check that the error is a sentence that names the cause."""
     assert param is not None, message
     assert param.startswith("adapter_")
     assert param.endswith(case.param), (param, message)
@@ -91,27 +91,27 @@ def check_told(case: Case, message: str, param: str | None) -> None:
     assert message.rstrip().endswith(".")
 
 
-def test_there_are_hundreds() -> None:
+def test_there_are_hundreds_of_cases() -> None:
     assert len(CASES) > 300
 
 
 @pytest.mark.parametrize("kind", [*valid_adapters.KINDS, *valid_adapters.HALVES])
-async def test_what_they_are_made_from_is_good(host: Gateway, good: dict[str, Files], kind: str) -> None:
+async def test_the_originals_are_valid(host: Gateway, valid: dict[str, Files], kind: str) -> None:
     async with host.http(host.other_key) as http:
-        answer = await send(http, good[kind], "good")
+        answer = await send(http, valid[kind], "good")
         assert answer.status_code == 201, answer.text
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_it_is_rejected_with_the_cause_and_not_kept(host: Gateway, good: dict[str, Files], name: str) -> None:
+async def test_it_is_rejected_with_the_cause_and_not_stored(host: Gateway, valid: dict[str, Files], name: str) -> None:
     case = CASES[name]
-    files = case.change(good[case.kind])
-    assert files != good[case.kind]
+    files = case.change(valid[case.kind])
+    assert files != valid[case.kind]
     async with host.http() as http:
         answer = await send(http, files)
         assert answer.status_code == 400, (answer.status_code, answer.text)
         error = answer.json()["error"]
-        check_told(case, error["message"], error["param"])
+        check_error(case, error["message"], error["param"])
         assert (await http.get("/v1/adapters/malformed")).status_code == 404
 
 
@@ -119,9 +119,9 @@ MOST_MORE = 256 << 20  # bytes: two checks at once, each of a header of 12 MiB a
 
 
 async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
-    mixture: StubEngine, good: dict[str, Files], tmp_path: Path
+    mixture: StubEngine, valid: dict[str, Files], tmp_path: Path
 ) -> None:
-    """In a process of its own, four at a time, round after round."""
+    """In a separate process, four at a time, round after round."""
     config = await new_config(tmp_path, mixture)
     async with gateway_in_a_process(config, mixture, await new_tenants(config)) as own, own.gateway.http() as http:
         turns = asyncio.Semaphore(4)
@@ -130,13 +130,13 @@ async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
             async with turns:
                 return (await send(http, files)).status_code
 
-        await one(good["plain"])
+        await one(valid["plain"])
         assert (await http.delete("/v1/adapters/malformed")).status_code == 200
         kept = set((config.data_dir / "blobs").rglob("*"))
         own.reset_peak()
         before = own.peak_bytes()
         for _ in range(2):
-            statuses = await asyncio.gather(*(one(case.change(good[case.kind])) for case in CASES.values()))
+            statuses = await asyncio.gather(*(one(case.change(valid[case.kind])) for case in CASES.values()))
             assert set(statuses) == {400}
         grown = own.peak_bytes() - before
         assert grown < MOST_MORE, f"{grown >> 20} MiB more"
@@ -152,12 +152,14 @@ def messages(files: Files) -> Iterator[pb.UploadRequest]:
 
 
 @pytest.mark.parametrize("name", EVERY_FIFTH)
-async def test_grpc_says_the_same(host: Gateway, good: dict[str, Files], name: str) -> None:
+async def test_grpc_returns_the_same_error(host: Gateway, valid: dict[str, Files], name: str) -> None:
     case = CASES[name]
     async with connected(host.grpc_target, host.key) as client:
-        told = await rejection(client.adapters.Upload(messages(case.change(good[case.kind])), metadata=client.metadata))
+        told = await rejection(
+            client.adapters.Upload(messages(case.change(valid[case.kind])), metadata=client.metadata)
+        )
     assert told.status is grpc.StatusCode.INVALID_ARGUMENT
-    check_told(case, told.message, told.param)
+    check_error(case, told.message, told.param)
 
 
 def read(files: Files, layout: BaseLayout) -> AdapterRejected | None:
@@ -199,7 +201,7 @@ DAMAGES = (_flipped, _flipped_early, _cut, _repeated, _spliced, _other_digit)
 
 
 def damaged(files: Files, rng: random.Random) -> Files:
-    """One of the two files, with up to four accidents in a row."""
+    """Damage one of the two files up to four times."""
     parts = {"config": bytearray(files.config), "tensors": bytearray(files.tensors)}
     raw = parts[rng.choice(("config", "tensors"))]
     for _ in range(rng.randrange(1, 5)):
@@ -209,7 +211,7 @@ def damaged(files: Files, rng: random.Random) -> Files:
 
 
 def is_safetensors(raw: bytes) -> bool:
-    """As the format's own library reads it."""
+    """Return whether the format's own library reads it."""
     try:
         load(raw)
     except SafetensorError:
@@ -220,11 +222,11 @@ def is_safetensors(raw: bytes) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_damage_is_rejected_or_harmless(good: dict[str, Files], layout: BaseLayout, seed: int) -> None:
-    """Whatever is accepted is what the format's own library accepts as well."""
+def test_damage_is_rejected_or_harmless(valid: dict[str, Files], layout: BaseLayout, seed: int) -> None:
+    """Only files that the format's own library reads are accepted."""
     rng = random.Random(seed)
     for _ in range(100):
-        files = damaged(rng.choice(list(good.values())), rng)
+        files = damaged(rng.choice(list(valid.values())), rng)
         refused = read(files, layout)
         if refused is None:
             assert is_safetensors(files.tensors)
@@ -236,13 +238,13 @@ def test_damage_is_rejected_or_harmless(good: dict[str, Files], layout: BaseLayo
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(4))
-async def test_damage_at_length(host: Gateway, good: dict[str, Files], layout: BaseLayout, seed: int) -> None:
-    """Through the gateway: 201 for what is still an adapter, else 400, and never anything else."""
+async def test_damage_in_long_runs(host: Gateway, valid: dict[str, Files], layout: BaseLayout, seed: int) -> None:
+    """Through the gateway: 201 for what is still an adapter, 400 otherwise, and never anything else."""
     rng = random.Random(1_000_000 + seed)
     seen: dict[int, int] = {}
     async with host.http() as http:
         for _ in range(5_000):
-            files = damaged(rng.choice(list(good.values())), rng)
+            files = damaged(rng.choice(list(valid.values())), rng)
             status = (await send(http, files)).status_code
             seen[status] = seen.get(status, 0) + 1
             assert status == (201 if read(files, layout) is None else 400)

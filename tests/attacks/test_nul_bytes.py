@@ -31,7 +31,7 @@ async def gateway(config: GatewayConfig, engine: StubEngine) -> AsyncIterator[Ga
 
 
 def requests(tenant_id: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Method, URL, what is sent."""
+    """Yield method, URL and body."""
     files = {name: (name, b"{}") for name in ("adapter_config.json", "adapter_model.safetensors")}
     return [
         *(("POST", "/v1/completions", {"json": {"model": model, "prompt": "x"}}) for model in (NUL, f"{NUL}:1")),

@@ -10,7 +10,7 @@ from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_a_key_in_the_url_or_elsewhere_opens_nothing_and_stays_unwritten(
+async def test_a_key_outside_the_header_grants_nothing_and_is_not_logged(
     attacked: Gateway, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -34,7 +34,7 @@ def opening(gateway: Gateway, url: str) -> bytes:
 
 
 @pytest.mark.parametrize("url", WAYS)
-async def test_one_that_stops(gateway: Gateway, url: str) -> None:
+async def test_an_upload_that_stops(gateway: Gateway, url: str) -> None:
     async with connected(gateway) as connection:
         await connection.send(opening(gateway, url), PIECE * 2000)
         answer = await connection.answer()
@@ -45,8 +45,8 @@ async def test_one_that_stops(gateway: Gateway, url: str) -> None:
 
 @pytest.mark.parametrize("url", WAYS)
 @pytest.mark.parametrize("ahead", [0, 5000])
-async def test_one_that_drips(gateway: Gateway, url: str, ahead: int) -> None:
-    """It never stops, and still it is too slow; what it sent fast before buys it no more time."""
+async def test_an_upload_that_trickles(gateway: Gateway, url: str, ahead: int) -> None:
+    """It never stops, but is too slow; its fast start gains it no time."""
     async with connected(gateway) as connection:
         await connection.send(opening(gateway, url), PIECE * ahead)
         dripping = asyncio.create_task(_drip(connection.writer))
@@ -62,7 +62,7 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.1)  # a tenth of the rate
 
 
-async def test_one_that_is_slow_enough(gateway: Gateway) -> None:
+async def test_an_upload_just_above_the_minimum_rate(gateway: Gateway) -> None:
     """Above the rate for longer than the window: it is read to its end."""
     whole = START.replace(b"{}", b"file") + PIECE * 200 + b"\r\n--b--\r\n"
     start = head(gateway, "/v1/files").replace(b"application/json", b"multipart/form-data; boundary=b")
@@ -93,7 +93,7 @@ async def test_over_grpc(gateway: Gateway, pause: float | None) -> None:
 
 @pytest.fixture
 async def patient(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
-    """It waits long for what comes slowly, and lets two uploads of a tenant come at once."""
+    """A gateway that waits long for slow uploads, and accepts two concurrent uploads of a tenant."""
     async with serving(replace(config, upload_stall_seconds=60), engine, tenants) as running:
         await running.until_ready()
         assert running.services is not None

@@ -73,7 +73,7 @@ async def test_forms(attacked: Gateway, what: str) -> None:
 
 
 async def _uploaded(gateway: Gateway, folder: Path, boundary: str, names: list[str], more: str = "") -> Answer:
-    """Of a good adapter whose two files are called so."""
+    """Upload a valid adapter whose two files have these names."""
     files = [(folder / file).read_bytes() for file in (CONFIG, TENSORS)]
     body = b"".join(file_part(boundary, name, data, more) for name, data in zip(names, files, strict=True))
     body += part(boundary, 'name="name"', b"attacked") + f"--{boundary}--\r\n".encode()
@@ -81,7 +81,7 @@ async def _uploaded(gateway: Gateway, folder: Path, boundary: str, names: list[s
 
 
 @pytest.mark.parametrize("folder", ["../../../", "/etc/", "..\\..\\", "C:\\", "%2e%2e/", "./"])
-async def test_file_names_name_nothing_here(attacked: Gateway, tmp_path: Path, folder: str) -> None:
+async def test_file_names_are_never_used_as_paths(attacked: Gateway, tmp_path: Path, folder: str) -> None:
     before = sorted(attacked.config.data_dir.rglob("*"))
     adapter = tiny_model.write_adapter(tmp_path / "a")
     answer = await _uploaded(attacked, adapter, "b", [folder + CONFIG, folder + TENSORS])
@@ -92,14 +92,14 @@ async def test_file_names_name_nothing_here(attacked: Gateway, tmp_path: Path, f
         await http.delete("/v1/adapters/attacked")
 
 
-async def test_names_that_are_neither_file(attacked: Gateway, tmp_path: Path) -> None:
+async def test_unknown_file_names(attacked: Gateway, tmp_path: Path) -> None:
     adapter = tiny_model.write_adapter(tmp_path / "a")
     for names in ([CONFIG + "/", TENSORS], [CONFIG, TENSORS + "\\.."], [CONFIG, ".." + TENSORS], [TENSORS, TENSORS]):
         assert (await _uploaded(attacked, adapter, "b", names)).status == 400
 
 
 @pytest.mark.parametrize("boundary", ["r", "lora_alpha", "0", "--", "b" * 200])
-async def test_boundaries_that_are_in_the_files(attacked: Gateway, tmp_path: Path, boundary: str) -> None:
+async def test_boundaries_within_the_files(attacked: Gateway, tmp_path: Path, boundary: str) -> None:
     """A boundary that is not a line of its own does not end a part; an unexpected encoding does not change a byte."""
     adapter = tiny_model.write_adapter(tmp_path / "a")
     answer = await _uploaded(attacked, adapter, boundary, [CONFIG, TENSORS], "Content-Transfer-Encoding: base64\r\n")
@@ -110,8 +110,8 @@ async def test_boundaries_that_are_in_the_files(attacked: Gateway, tmp_path: Pat
         await http.delete("/v1/adapters/attacked")
 
 
-async def test_an_upload_that_is_cut(attacked: Gateway) -> None:
-    """Nothing of it stays, wherever it was."""
+async def test_a_truncated_upload(attacked: Gateway) -> None:
+    """Nothing of it remains, wherever it was truncated."""
     whole = upload(attacked, file_part("b", TENSORS, b"x" * (3 << 20)))
     for length in (len(whole) // 3, len(whole) - 10):
         async with connected(attacked) as connection:

@@ -40,7 +40,7 @@ def base() -> PreTrainedModel:
 
 
 def manifest(model: PreTrainedModel, tokenizer: Tokenizer) -> pb.Manifest:
-    """All that an adapter may change, all of it servable."""
+    """A manifest of everything that an adapter may change, all of it servable."""
     found = targets(model)
     said = tiny_model.manifest(tokenizer)
     del said.modules[:]
@@ -53,7 +53,7 @@ def manifest(model: PreTrainedModel, tokenizer: Tokenizer) -> pb.Manifest:
 
 
 def adapters(model: PreTrainedModel, folder: Path) -> dict[str, Files]:
-    """By kind; all of them good."""
+    """Adapters by kind, all of them valid."""
     made = {}
     for seed, (kind, options) in enumerate(KINDS.items()):
         made[kind] = _read(add_adapter(model, folder / kind, seed, r=4, **options))

@@ -61,7 +61,7 @@ class Faults:
     async def _stop_redis(self) -> None:
         self._workers.redis.pause()
         await asyncio.sleep(self._random.uniform(0.05, 4))
-        self._workers.redis.go_on()
+        self._workers.redis.resume()
 
     @property
     def _engine(self) -> int:

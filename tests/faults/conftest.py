@@ -1,3 +1,3 @@
-"""The gateway of tests/gateway, to be broken."""
+"""The gateway of tests/gateway, for fault injection."""
 
 from tests.gateway.conftest import *  # noqa: F403

@@ -1,4 +1,6 @@
-"""A process that uses all its limits, for tests of several at once: `limits_worker.py REDIS_URL`, started by a line."""
+"""A process that uses up its limits, for tests of several at once: `limits_worker.py REDIS_URL`, started by a line on
+stdin.
+"""
 
 import asyncio
 import sys

@@ -24,7 +24,7 @@ Tenants = tuple[str, str, str]
 async def workers(
     config: GatewayConfig, engine: StubEngine, tenants: Tenants, clock: Clock, redis_server: RedisServer
 ) -> AsyncIterator[list[Gateway]]:
-    """Two, with one database and one Redis."""
+    """Two workers, with one database and one Redis."""
     shared = replace(config, redis_url=redis_server.url)
     async with serving(shared, engine, tenants) as one, serving(shared, engine, tenants) as other:
         for each in (one, other):
@@ -48,7 +48,7 @@ async def revoke(gateway: Gateway, key: dict[str, Any]) -> None:
         assert (await admin.delete(f"/admin/v1/keys/{key['id']}")).status_code == 200
 
 
-async def test_a_revocation_is_felt_by_all_workers(workers: list[Gateway]) -> None:
+async def test_a_revocation_applies_in_all_workers(workers: list[Gateway]) -> None:
     one, other = workers
     for _ in range(3):
         key = await new_key(one)
@@ -71,11 +71,11 @@ async def test_without_redis_the_bound_holds(workers: list[Gateway], redis_serve
     fresh = await new_key(one)
     assert [await status(each, fresh["secret"]) for each in workers] == [200, 200], "keys are read from the database"
     redis_server.start()
-    while not await _heard(one, other):  # until both have found Redis again
+    while not await _received(one, other):  # until both have found Redis again
         await asyncio.sleep(0.05)
 
 
-async def _heard(one: Gateway, other: Gateway) -> bool:
+async def _received(one: Gateway, other: Gateway) -> bool:
     """Return whether one worker rejects what the other has revoked."""
     key = await new_key(one)
     assert await status(other, key["secret"]) == 200
@@ -83,7 +83,7 @@ async def _heard(one: Gateway, other: Gateway) -> bool:
     return await status(other, key["secret"]) == 401
 
 
-async def test_without_a_database_known_keys_work_until_the_bound(
+async def test_without_a_database_cached_keys_work_until_the_bound(
     gateway: Gateway, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await status(gateway, gateway.key, "/v1/models") == 200

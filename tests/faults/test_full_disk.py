@@ -26,7 +26,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
     if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only who may mount file systems has a small one")  # a privilege, which CI may lack
+        pytest.skip("only who may mount file systems has a small one")  # a privilege that CI may lack
     try:
         yield folder
     finally:
@@ -65,10 +65,10 @@ async def test_a_disk_that_fills(
             assert (await http.post("/v1/files", data=large["data"], files={"file": ("a", b"x")})).status_code == 200
 
 
-async def test_what_is_announced_is_reserved_before_it_comes(
+async def test_announced_uploads_reserve_their_space(
     config: GatewayConfig, engine: StubEngine, tenants: Any, small_disk: Path
 ) -> None:
-    """507 to the head of a request whose body never comes."""
+    """The head of a request whose body never comes gets 507."""
     async with serving(replace(config, data_dir=small_disk), engine, tenants) as gateway:
         await gateway.until_ready()
         for url in ("/v1/files", "/v1/adapters"):

@@ -35,7 +35,7 @@ class NoTotals:
 
 
 class Worker:
-    """What one gateway process has."""
+    """The parts of one gateway process."""
 
     def __init__(self, url: str, sharers: int) -> None:
         self.registry = CollectorRegistry()
@@ -50,11 +50,11 @@ class Worker:
 
     @property
     def alone(self) -> float | None:
-        """How many it decided on without Redis."""
+        """Return how many requests it decided without Redis."""
         return self.registry.get_sample_value("loragate_limits_local_decisions_total")
 
     async def admitted(self, caller: TenantPrincipal, most: int, tokens: int = 1) -> list[Lease]:
-        """Up to `most`, for as long as there is room."""
+        """Return how many of up to `most` requests are admitted."""
         leases = []
         for _ in range(most):
             try:
@@ -105,7 +105,7 @@ async def test_without_redis_each_worker_has_its_share(
         assert [worker.away for worker in four] == [1, 1, 1, 1]
 
 
-async def test_a_share_is_one_at_least(redis_server: RedisServer) -> None:
+async def test_a_share_is_at_least_one(redis_server: RedisServer) -> None:
     redis_server.stop()
     async with workers(redis_server.url, 4) as four:
         assert [len(await worker.admitted(caller(requests_per_minute=2), 5)) for worker in four] == [1, 1, 1, 1]
@@ -122,7 +122,7 @@ async def test_a_slow_redis_costs_its_budget_and_then_nothing(redis_server: Redi
 
 
 @pytest.mark.parametrize("fault", ["pause", "stop"])
-async def test_who_had_spent_gets_nothing_from_the_loss(redis_server: RedisServer, fault: str) -> None:
+async def test_exhausted_limits_stay_exhausted_without_redis(redis_server: RedisServer, fault: str) -> None:
     spent = caller(requests_per_minute=4, tokens_per_day=1000)
     async with workers(redis_server.url, 2) as both:
         assert len(await both[0].admitted(spent, 9)) == 4
@@ -156,8 +156,8 @@ async def test_a_flush_grants_nothing_and_takes_nothing(redis_server: RedisServe
         assert len(await first.admitted(fresh, 9, 10)) == 4
 
 
-async def test_thousands_that_run_are_handed_in_to_a_new_redis(redis_server: RedisServer) -> None:
-    """In pieces: one that takes longer than the budget would never get there."""
+async def test_thousands_of_running_requests_are_sent_to_a_new_redis(redis_server: RedisServer) -> None:
+    """In chunks: a chunk that takes longer than the budget would never arrive."""
     limits = caller(max_concurrency=2000)
     async with workers(redis_server.url, 1) as (worker,):
         held = []
@@ -174,7 +174,7 @@ async def test_thousands_that_run_are_handed_in_to_a_new_redis(redis_server: Red
         assert len(await worker.admitted(limits, 2)) == 2
 
 
-async def test_who_comes_at_once_asks_at_once(redis_server: RedisServer) -> None:
+async def test_concurrent_requests_are_sent_together(redis_server: RedisServer) -> None:
     async with workers(redis_server.url, 1) as (worker,):
         await worker.admitted(caller(max_concurrency=500), 1)
         with redis_server.client() as client:
@@ -188,7 +188,7 @@ async def _until_settled(worker: Worker) -> None:
     await _until(lambda: not worker.limiter.unsettled)
 
 
-async def test_redis_comes_back_and_hears_what_was_used_meanwhile(redis_server: RedisServer) -> None:
+async def test_redis_comes_back_and_receives_the_usage_of_the_meantime(redis_server: RedisServer) -> None:
     limits = caller(tokens_per_day=100)
     async with workers(redis_server.url, 1) as (worker,):
         before = await worker.limiter.admit(limits, None, 10)
@@ -196,13 +196,13 @@ async def test_redis_comes_back_and_hears_what_was_used_meanwhile(redis_server: 
         meanwhile = await worker.limiter.admit(limits, None, 50)
         for lease in (before, meanwhile):
             lease.settle(20)
-        redis_server.go_on()
+        redis_server.resume()
         await _until_settled(worker)
         assert worker.away == 0
         assert len(await worker.admitted(limits, 99, 10)) == 6
 
 
-async def test_orderly_end_settles_everything(redis_server: RedisServer) -> None:
+async def test_an_orderly_end_settles_everything(redis_server: RedisServer) -> None:
     limits = caller(max_concurrency=3, tokens_per_day=100)
     async with workers(redis_server.url, 1) as (worker,):
         for lease in await worker.admitted(limits, 9, 30):
@@ -212,7 +212,7 @@ async def test_orderly_end_settles_everything(redis_server: RedisServer) -> None
 
 
 async def test_leases_of_a_killed_worker_expire(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Redis' clock, and no earlier; others go on renewing theirs."""
+    """They expire by Redis' clock, and no earlier; other workers continue to renew theirs."""
     monkeypatch.setattr(tenant_pipeline, "LEASE_LIFETIME", MICROSECONDS)
     limits = caller(max_concurrency=2)
     async with workers(redis_server.url, 2) as (killed, other):
@@ -224,8 +224,8 @@ async def test_leases_of_a_killed_worker_expire(redis_server: RedisServer, monke
             await asyncio.sleep(0.05)
 
 
-async def test_four_processes_are_right_to_the_request(redis_server: RedisServer) -> None:
-    """1600 requests of two tokens each, at once, and 1001 tokens that do not come back."""
+async def test_four_processes_are_exact_to_the_request(redis_server: RedisServer) -> None:
+    """They send 1600 concurrent requests of two tokens each, and 1001 tokens are not refunded."""
     program, pipe = str(Path(__file__).parent / "limits_worker.py"), asyncio.subprocess.PIPE
     four = [
         await asyncio.create_subprocess_exec(sys.executable, program, redis_server.url, stdin=pipe, stdout=pipe)
@@ -235,7 +235,7 @@ async def test_four_processes_are_right_to_the_request(redis_server: RedisServer
     assert sum(int(out) for out, _ in answers) == 500
 
 
-async def test_a_caller_that_leaves_while_it_is_admitted_leaks_nothing(redis_server: RedisServer) -> None:
+async def test_a_caller_that_leaves_during_admission_leaks_nothing(redis_server: RedisServer) -> None:
     limits = caller(max_concurrency=1)
     async with workers(redis_server.url, 1) as (worker,):
         for lease in await worker.admitted(limits, 1):
@@ -251,13 +251,13 @@ async def test_a_caller_that_leaves_while_it_is_admitted_leaks_nothing(redis_ser
         assert len(await worker.admitted(limits, 1)) == 1
 
 
-async def test_what_was_given_out_alone_is_charged_by_a_new_redis(redis_server: RedisServer) -> None:
+async def test_requests_admitted_without_redis_are_charged_by_a_new_redis(redis_server: RedisServer) -> None:
     limits = caller(tokens_per_day=100)
     async with workers(redis_server.url, 1) as (worker,):
         redis_server.stop()
         lease = await worker.limiter.admit(limits, None, 50)
         redis_server.start()
-        await worker.link.client.ping()  # connecting takes its time, and is not what is tried here
+        await worker.link.client.ping()  # connecting takes its time, and is not tested here
         await worker.limiter.admit(limits, None, 1)
         lease.settle(20)
         await _until_settled(worker)
@@ -265,7 +265,7 @@ async def test_what_was_given_out_alone_is_charged_by_a_new_redis(redis_server: 
 
 
 @pytest.mark.parametrize("fault", ["pause", "stop"])
-async def test_what_runs_counts_when_redis_goes(redis_server: RedisServer, fault: str) -> None:
+async def test_running_requests_count_when_redis_fails(redis_server: RedisServer, fault: str) -> None:
     limits = caller(max_concurrency=4)
     async with workers(redis_server.url, 2) as (worker, _):
         running = await worker.admitted(limits, 2)
@@ -275,12 +275,12 @@ async def test_what_runs_counts_when_redis_goes(redis_server: RedisServer, fault
         assert len(await worker.admitted(limits, 9)) == 1
 
 
-async def test_what_was_given_out_alone_counts_when_redis_is_back(redis_server: RedisServer) -> None:
+async def test_requests_admitted_without_redis_count_when_it_is_back(redis_server: RedisServer) -> None:
     limits = caller(max_concurrency=2)
     async with workers(redis_server.url, 1) as (worker,):
         redis_server.pause()
         alone = await worker.admitted(limits, 1)
-        redis_server.go_on()
+        redis_server.resume()
         await _until(lambda: not worker.link.breaker.is_open)
         await _until_settled(worker)
         assert len(await worker.admitted(limits, 9)) == 1

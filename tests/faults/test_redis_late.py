@@ -13,7 +13,7 @@ ECHO = "return ARGV[1]"
 
 
 class LateRedis:
-    """Answers as Redis does, after `seconds`."""
+    """Responds as Redis does, after `seconds`."""
 
     def __init__(self, socket_path: str) -> None:
         self.seconds = 0.0
@@ -59,12 +59,12 @@ async def late(redis_server: RedisServer) -> AsyncIterator[LateRedis]:
 
 
 async def test_ten_seconds_late_costs_the_budget_and_then_nothing(late: LateRedis) -> None:
-    """redis-py alone would wait for each, and try again; waiting for it took down a hundred pods elsewhere."""
+    """redis-py alone would wait for each response and retry, which took down a hundred pods elsewhere."""
     link = RedisLink(f"redis://127.0.0.1:{late.port}")
     script = link.script(ECHO)
     late.seconds = 10
     try:
-        async with asyncio.timeout(5):  # a hundred callers at once, and then a hundred one after the other
+        async with asyncio.timeout(5):  # a hundred concurrent callers, and then a hundred one after the other
             together = await asyncio.gather(*(link.run(script, [], ["x"]) for _ in range(100)), return_exceptions=True)
             assert {type(each) for each in together} == {RedisUnavailable}
             for _ in range(100):
@@ -76,7 +76,7 @@ async def test_ten_seconds_late_costs_the_budget_and_then_nothing(late: LateRedi
 
 
 async def test_a_late_response_reaches_no_other_request(late: LateRedis) -> None:
-    """Whoever gave up leaves an answer behind, on a connection that must not serve the next one."""
+    """A caller that gave up leaves a response behind, on a connection that must not serve the next one."""
     link = RedisLink(f"redis://127.0.0.1:{late.port}")
     script = link.script(ECHO)
     try:
@@ -89,7 +89,7 @@ async def test_a_late_response_reaches_no_other_request(late: LateRedis) -> None
             with pytest.raises(RedisUnavailable):
                 await link.run(script, [], [f"given up {number}"])
             late.seconds = 0
-            await asyncio.sleep(0.3)  # the late answer is there by now
+            await asyncio.sleep(0.3)  # the late response has arrived by now
             link.breaker.succeeded()
             for caller in ("one", "other"):
                 for _ in range(20):

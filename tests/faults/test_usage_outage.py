@@ -1,4 +1,4 @@
-"""Usage while Postgres, a real one, is stopped and started under four workers that are killed meanwhile."""
+"""Usage while a real Postgres is stopped and started under four workers that are killed meanwhile."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from loragate.gateway.metering.metrics import UsageMetrics
 
 SECRET = b"k" * 32
 WORKERS = 4
-# Says what each request was told before the next token; goes on for ever.
+# Prints the delivered tokens of each request before the next token; runs forever.
 WORKER = """
 import asyncio, json, os, sys
 from datetime import UTC, datetime
@@ -102,7 +102,7 @@ async def test_nothing_is_lost_or_counted_twice(postgres: PostgresServer, store:
             if worker.returncode is None:
                 worker.kill()
         await asyncio.gather(*listening)
-    await _settle_what_is_left(store, tmp_path / "usage")
+    await _settle_leftovers(store, tmp_path / "usage")
     await _check(postgres.url("usage"), told)
 
 
@@ -120,7 +120,7 @@ async def _until(told: dict[str, int], requests: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _settle_what_is_left(store: Store, usage_folder: Path) -> None:
+async def _settle_leftovers(store: Store, usage_folder: Path) -> None:
     ledger = Ledger(store, usage_folder, Prices(), UsageMetrics(CollectorRegistry()))
     while True:
         try:
@@ -144,6 +144,6 @@ async def _check(database_url: str, told: dict[str, int]) -> None:
     assert {tuple(map(int, row[1:])) for row in by_width} == {tuple(map(int, ledger))}
     assert set(told) <= set(billed)
     unsaid = {id_: tokens for id_, tokens in billed.items() if told.get(id_) != tokens}
-    # A worker killed between its mark and its word had told one token more than we heard of.
+    # A worker killed between recording and printing had delivered one token more than it printed.
     assert all(tokens == told.get(id_, 0) + 1 for id_, tokens in unsaid.items())
     assert len(unsaid) <= WORKERS

@@ -8,7 +8,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from loragate.panel.parts.elements.tag import div
-from tests.panel.world import PATIENCE, World, a_world
+from tests.panel.world import PATIENCE, World, panel_world
 
 Cookie = Any  # playwright has no public name for it
 
@@ -17,7 +17,7 @@ expect.set_options(timeout=PATIENCE * 1000)
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with a_world(tmp_path_factory.mktemp("world")) as made:
+    with panel_world(tmp_path_factory.mktemp("world")) as made:
         yield made
 
 
@@ -29,7 +29,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """Asks nobody but the panel, and breaks no rule of its content security policy."""
+    """A browser context that sends requests only to the panel and breaks no rule of its content security policy."""
     made = browser.new_context(viewport={"width": 1280, "height": 900})
     made.set_default_timeout(PATIENCE * 1000)
     wrong: list[str] = []
@@ -48,7 +48,7 @@ def page(context: BrowserContext) -> Page:
 
 @pytest.fixture(scope="module")
 def cookies(world: World) -> Callable[[str], Cookie]:
-    """The cookie of a session with this key, one for all tests of a file."""
+    """The session cookie for a key, shared by all tests of a file."""
     kept: dict[str, Cookie] = {}
 
     def cookie(key: str) -> Cookie:
@@ -69,7 +69,7 @@ def new_cookie(world: World, key: str) -> Cookie:
 
 @pytest.fixture
 def signed_in(page: Page, world: World, cookies: Callable[[str], Cookie]) -> Callable[..., Page]:
-    """The page, signed in with this key, acme's unless said otherwise."""
+    """The page, signed in with this key, acme's unless stated otherwise."""
 
     def sign_in(key: str | None = None, path: str = "/", *, anew: bool = False) -> Page:
         key = key or world.key
@@ -83,7 +83,7 @@ def signed_in(page: Page, world: World, cookies: Callable[[str], Cookie]) -> Cal
 
 @pytest.fixture
 async def box() -> AsyncIterator[TextElement]:
-    """On a page that nobody looks at."""
+    """A container on a page without a browser."""
     client = Client(ui.page("/"))
     with client:
         made = div("stack")

@@ -10,6 +10,6 @@ _ASK = """() => {
 
 
 def asks_before_leaving(page: Page) -> bool:
-    """Whether the page keeps it from being left without a question."""
+    """Return whether the browser would ask before leaving the page."""
     asks: bool = page.evaluate(_ASK)
     return asks

@@ -1,4 +1,4 @@
-"""Sessions, cookies, attempts and origins, without a browser."""
+"""Sessions, cookies, sign-in attempts and origins, without a browser."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ def begin(sessions: Sessions) -> Session:
     return sessions.begin(ACME, Api("http://127.0.0.1:9", "lg-x-y"))
 
 
-async def test_one_that_is_idle_ends_and_tells_its_pages(sessions: Sessions, clock: Clock) -> None:
+async def test_an_idle_session_ends_and_notifies_its_pages(sessions: Sessions, clock: Clock) -> None:
     session = begin(sessions)
     told: list[str] = []
     session.pages["a"] = told.append
@@ -56,7 +56,7 @@ async def test_one_that_is_idle_ends_and_tells_its_pages(sessions: Sessions, clo
     assert told == ["idle"]
 
 
-async def test_none_lasts_for_ever(sessions: Sessions, clock: Clock) -> None:
+async def test_no_session_lasts_forever(sessions: Sessions, clock: Clock) -> None:
     session = begin(sessions)
     for _ in range(6):
         clock.now += 50
@@ -68,7 +68,7 @@ async def test_none_lasts_for_ever(sessions: Sessions, clock: Clock) -> None:
 
 
 class Answers(Api):
-    """Answers a question about its key in this way."""
+    """Gives this response to a check of its key."""
 
     def __init__(self, raises: Exception | None) -> None:
         super().__init__("http://127.0.0.1:9", "lg-x-y")
@@ -82,7 +82,7 @@ class Answers(Api):
         return {}
 
 
-async def test_whatever_comes_of_one_the_others_are_checked_on(clock: Clock) -> None:
+async def test_one_failing_check_does_not_stop_the_others(clock: Clock) -> None:
     sessions = Sessions(PanelConfig("http://127.0.0.1:9", recheck_seconds=0.01), clock)
     odd, fine = Answers(RuntimeError("odd")), Answers(None)
     for api in (odd, fine):
@@ -100,7 +100,7 @@ async def test_whatever_comes_of_one_the_others_are_checked_on(clock: Clock) -> 
     await sessions.close()
 
 
-async def test_the_table_is_bounded_and_the_idlest_goes(sessions: Sessions, clock: Clock) -> None:
+async def test_the_table_is_bounded_and_the_most_idle_session_is_removed(sessions: Sessions, clock: Clock) -> None:
     opened = []
     for _ in range(4):
         clock.now += 1
@@ -109,7 +109,7 @@ async def test_the_table_is_bounded_and_the_idlest_goes(sessions: Sessions, cloc
     assert len({each.id for each in opened}) == 4
 
 
-def test_a_cookie_is_worth_something_to_its_own_process_only() -> None:
+def test_a_cookie_is_valid_in_its_own_process_only() -> None:
     cookie, other = SessionCookie("here 8001"), SessionCookie("here 8001")
     header = cookie.header("an-id", secure=True)
     assert header.endswith("; Path=/; HttpOnly; SameSite=Strict; Secure")
@@ -122,7 +122,7 @@ def test_a_cookie_is_worth_something_to_its_own_process_only() -> None:
     assert cookie.name == other.name != SessionCookie("here 8002").name
 
 
-def test_attempts_come_back_with_time(clock: Clock) -> None:
+def test_attempts_are_allowed_again_after_a_while(clock: Clock) -> None:
     attempts = LoginThrottle(max_attempts=2, seconds=60, now=clock)
     assert [attempts.record("a") for _ in range(3)] == [0, 0, 60]
     assert attempts.record("b") == 0
@@ -130,7 +130,7 @@ def test_attempts_come_back_with_time(clock: Clock) -> None:
     assert attempts.record("a") == 0
 
 
-def test_attempts_of_everybody_are_bounded_together(clock: Clock) -> None:
+def test_attempts_of_all_clients_are_bounded_together(clock: Clock) -> None:
     attempts = LoginThrottle(max_attempts=2, seconds=60, now=clock)
     waits = [attempts.record(f"address {number}") for number in range(21)]
     assert waits[:20] == [0.0] * 20
@@ -149,7 +149,7 @@ def test_attempts_of_everybody_are_bounded_together(clock: Clock) -> None:
         ("https://panel.example", "https://panel.example.evil", False),
     ],
 )
-def test_whose_page_asks(public: str | None, origin: str, own: bool) -> None:
+def test_the_origin_of_a_page(public: str | None, origin: str, own: bool) -> None:
     headers = {"host": "panel:8001", "origin": origin}
     assert Origins(public).own("http", headers) is own
     assert Origins(public).secure("http") is (public is not None)

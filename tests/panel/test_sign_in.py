@@ -1,4 +1,4 @@
-"""Coming in, and being sent out."""
+"""Signing in, and being signed out."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.panel.world import World
 
 
-def test_a_bad_key_is_refused_in_words(page: Page, world: World) -> None:
+def test_a_bad_key_is_rejected_with_the_reason(page: Page, world: World) -> None:
     page.goto(f"{world.panel.url}/adapters")
     expect(page).to_have_url(f"{world.panel.url}/sign-in?next=%2Fadapters")
     page.get_by_label("Your key").fill("lg-nobody-nothing")
@@ -40,7 +40,7 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_signing_out_ends_it(signed_in: Callable[..., Page], context: BrowserContext, world: World) -> None:
+def test_signing_out_ends_the_session(signed_in: Callable[..., Page], context: BrowserContext, world: World) -> None:
     page = signed_in(anew=True)
     (cookie,) = [each for each in context.cookies() if each["name"].startswith("loragate-panel-")]
     page.get_by_role("button", name="Sign out").click()
@@ -49,7 +49,7 @@ def test_signing_out_ends_it(signed_in: Callable[..., Page], context: BrowserCon
         assert again.get("/").headers["location"] == "/sign-in?ended=over"
 
 
-def test_every_sign_in_has_an_id_of_its_own(world: World) -> None:
+def test_every_sign_in_has_its_own_id(world: World) -> None:
     cookies = []
     headers = {"origin": world.panel.url}
     with world.panel.visitor(headers=headers) as browser:
@@ -62,7 +62,9 @@ def test_every_sign_in_has_an_id_of_its_own(world: World) -> None:
         assert browser.get("/").status_code == 303, "the session before it is over"
 
 
-def test_other_sites_open_nothing(signed_in: Callable[..., Page], context: BrowserContext, world: World) -> None:
+def test_other_sites_cannot_open_a_session(
+    signed_in: Callable[..., Page], context: BrowserContext, world: World
+) -> None:
     signed_in(anew=True)
     cookies = {each["name"]: each["value"] for each in context.cookies()}
     with world.panel.visitor(cookies=cookies) as browser:
@@ -83,7 +85,7 @@ def test_nothing_is_shown_without_a_session(world: World) -> None:
         assert browser.get("/", headers=forged).status_code == 303
 
 
-def test_pages_take_nothing_from_elsewhere(world: World) -> None:
+def test_pages_load_nothing_from_other_hosts(world: World) -> None:
     with world.panel.visitor() as browser:
         headers = browser.get("/sign-in").headers
     policy = headers["content-security-policy"]
@@ -108,8 +110,8 @@ def test_attempts_are_bounded(world: World) -> None:
     assert set(statuses[:3]) == {401}
 
 
-def test_after_a_restart_one_signs_in_again(signed_in: Callable[..., Page], world: World) -> None:
-    world.panel.restart()  # which forgets the attempts, too
+def test_a_restart_requires_a_new_sign_in(signed_in: Callable[..., Page], world: World) -> None:
+    world.panel.restart()  # which also discards the attempts
     page = signed_in(anew=True)
     world.panel.restart()
     expect(page.get_by_text("Your session has ended. Sign in again to continue.")).to_be_visible()

@@ -1,4 +1,4 @@
-"""A page's connection, seen from somebody who knows the page's id."""
+"""A page's connection, used by a client that knows the page's id."""
 
 import re
 from contextlib import closing
@@ -15,7 +15,7 @@ def _signed_in(world: World, key: str) -> httpx.Client:
 
 
 def _connected(browser: httpx.Client, client_id: str) -> str:
-    """What a handshake for this page is answered."""
+    """Return the response to a handshake for this page."""
     query = f"EIO=4&transport=polling&client_id={client_id}&tab_id=t&document_id=d&next_message_id=0"
     url = f"/_nicegui_ws/socket.io/?{query}&implicit_handshake=true"
     opened = browser.get(url).text
@@ -25,7 +25,7 @@ def _connected(browser: httpx.Client, client_id: str) -> str:
     return browser.get(f"{url}&sid={sid[1]}").text
 
 
-def test_a_page_answers_its_own_session_only(world: World) -> None:
+def test_a_page_accepts_its_own_session_only(world: World) -> None:
     with closing(_signed_in(world, world.key)) as acme, closing(_signed_in(world, world.other_key)) as globex:
         page = acme.get("/").text
         found = re.search(r"'client_id': '([0-9a-f-]{36})'", page)

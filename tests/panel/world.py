@@ -1,4 +1,4 @@
-"""A gateway with a stub engine on a thread, two tenants, and a real panel in a process of its own."""
+"""A gateway with a fake engine on a thread, two tenants, and a real panel in its own process."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ PATIENCE = 120
 
 @dataclass
 class World:
-    """`key` is acme's, with all scopes and admin; `other_key` globex's. Both are tenants."""
+    """A gateway and its panel. `key` is acme's, with all scopes and admin; `other_key` globex's. Both are tenants."""
 
     folder: Path
     gateway: "GatewayThread"
@@ -44,7 +44,7 @@ class World:
         return httpx.Client(base_url=self.gateway.url, headers=headers, timeout=PATIENCE, trust_env=False)
 
     def adapter(self, name: str, *, seed: int = 0, poison: bool = False) -> Path:
-        """A folder as PEFT saves it."""
+        """Write an adapter's folder as PEFT saves it."""
         tensor = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight" if poison else None
         return tiny_model.write_adapter(self.folder / name, rank=2, seed=seed, poison=tensor)
 
@@ -59,7 +59,7 @@ class World:
 
 
 class GatewayThread:
-    """A gateway that can be taken away and come back on its port."""
+    """A gateway that can be stopped and started again on its port."""
 
     def __init__(self, folder: Path) -> None:
         self.engine: StubEngine
@@ -94,14 +94,14 @@ class GatewayThread:
             self._loop.close()
 
     def hold_after(self, tokens: int | None) -> None:
-        """Answers wait after so many tokens until `go_on`."""
+        """Pause responses after this many tokens until `resume`."""
         self._do(self._hold(tokens))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._loop.call_soon_threadsafe(self.engine.resume.set)
 
     def half_trained(self) -> None:
-        """The job that waits is examined, and trained as far as half of it."""
+        """Validate the waiting job, and train half of it."""
         self._do(self._train())
 
     async def _train(self) -> None:
@@ -147,7 +147,7 @@ class GatewayThread:
 
 
 class Panel:
-    """`loragate panel` on a socket that we hold, so that it can come back there."""
+    """`loragate panel` on a socket that the test holds, so that it can be restarted there."""
 
     def __init__(self, folder: Path, gateway_url: str, **settings: str) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -168,7 +168,7 @@ class Panel:
         assert httpx.get(f"{self.url}/healthz", timeout=PATIENCE, trust_env=False).is_success  # the socket waits for it
 
     def visitor(self, **given: Any) -> httpx.Client:
-        """What a browser does, without one: patient, with these headers and cookies."""
+        """Return an HTTP client that behaves as a browser would, with these headers and cookies."""
         return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **given)
 
     def restart(self) -> None:
@@ -190,8 +190,8 @@ class Panel:
 
 
 @contextmanager
-def a_world(folder: Path, **settings: str) -> Iterator[World]:
-    """`settings` are the panel's."""
+def panel_world(folder: Path, **settings: str) -> Iterator[World]:
+    """Run a panel; `settings` are its settings."""
     gateway = GatewayThread(folder)
     try:
         (folder / "panel").mkdir()

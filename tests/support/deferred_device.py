@@ -49,7 +49,7 @@ class DeferredStream:
     def ready(self) -> bool:
         return bool(self._queue) and ((after := self._queue[0][0]) is None or after.over)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._queue.popleft()[1]()
 
 
@@ -62,5 +62,5 @@ class DeferredDevice:
         """Execute one operation; return False if there is none."""
         ready = [stream for stream in (self.computes, self.copies) if stream.ready]
         if ready:
-            self._rng.choice(ready).go_on()
+            self._rng.choice(ready).resume()
         return bool(ready)

@@ -60,7 +60,7 @@ class RedisServer:
         """Suspend the process: connections stay open, but no responses come."""
         self._signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:

@@ -44,7 +44,7 @@ class S3Server:
         """Suspend the process: connections stay open, but no responses come."""
         self._process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:

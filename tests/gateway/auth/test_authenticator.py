@@ -114,12 +114,12 @@ async def test_a_process_that_may_have_missed_a_notice_discards_all_entries(
 
 async def test_a_late_read_revives_no_revoked_key(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
     async with worker(config, LocalNotices()) as here:
-        read_it, go_on = asyncio.Event(), asyncio.Event()
+        read_it, resume = asyncio.Event(), asyncio.Event()
 
         async def held_up(read: Callable[[], Awaitable[Authentication | None]]) -> Authentication | None:
             found = await read()
             read_it.set()
-            await go_on.wait()
+            await resume.wait()
             return found
 
         here.around = held_up
@@ -130,7 +130,7 @@ async def test_a_late_read_revives_no_revoked_key(config: GatewayConfig, tenants
         assert snapshot is not None
         await revoke(here.store, snapshot.principal)
         assert await here.authenticator.principal(tenants[1]) is None
-        go_on.set()
+        resume.set()
         assert await early is not None  # it read before the revocation
         assert await here.authenticator.principal(tenants[1]) is None
 

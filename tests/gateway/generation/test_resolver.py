@@ -141,21 +141,21 @@ async def test_a_read_overtaken_by_a_change_is_not_cached(
 ) -> None:
     async with worker(config, LocalNotices(), base) as here:
         opened = here.store.tenant
-        read_it, go_on = asyncio.Event(), asyncio.Event()
+        read_it, resume = asyncio.Event(), asyncio.Event()
 
         @asynccontextmanager
         async def held_up(tenant_id: str, **options: bool) -> AsyncIterator[object]:
             async with opened(tenant_id, **options) as scope:
                 yield scope
             read_it.set()
-            await go_on.wait()
+            await resume.wait()
 
         here.store.tenant = held_up  # type: ignore[method-assign,assignment]
         early = asyncio.create_task(here.version(caller))
         await read_it.wait()
         here.store.tenant = opened  # type: ignore[method-assign]
         await point_at(here.store, caller, AliasTarget(1))
-        go_on.set()
+        resume.set()
         assert await early == 2  # it read before the change
         assert await here.version(caller) == 1
 

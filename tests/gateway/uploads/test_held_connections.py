@@ -45,7 +45,7 @@ async def test_during_a_streamed_response(gateway: Gateway, upload: Upload) -> N
 
 async def test_during_an_upload(gateway: Gateway, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
-    half_sent, go_on = asyncio.Event(), asyncio.Event()
+    half_sent, resume = asyncio.Event(), asyncio.Event()
 
     async def form() -> AsyncIterator[bytes]:
         yield part("name") + b"poet"
@@ -53,7 +53,7 @@ async def test_during_an_upload(gateway: Gateway, tmp_path: Path) -> None:
         tensors = (folder / "adapter_model.safetensors").read_bytes()
         yield b"\r\n" + part("adapter_model.safetensors") + tensors[:100]
         half_sent.set()
-        await go_on.wait()
+        await resume.wait()
         yield tensors[100:] + b"\r\n--x--\r\n"
 
     def part(name: str) -> bytes:
@@ -66,14 +66,14 @@ async def test_during_an_upload(gateway: Gateway, tmp_path: Path) -> None:
             await half_sent.wait()
             await none_is_held(gateway)
         finally:
-            go_on.set()
+            resume.set()
         assert (await sending).status_code == 201
 
 
 async def test_during_a_download(gateway: Gateway, upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
     await upload("poet")
     assert gateway.services is not None
-    begun, go_on = asyncio.Event(), asyncio.Event()
+    begun, resume = asyncio.Event(), asyncio.Event()
     store, open_adapter = gateway.services.store, gateway.services.store.open_adapter
 
     async def slow(tenant_id: str, digest: str) -> Any:
@@ -81,7 +81,7 @@ async def test_during_a_download(gateway: Gateway, upload: Upload, monkeypatch: 
 
         async def tensors() -> AsyncIterator[bytes]:
             begun.set()
-            await go_on.wait()
+            await resume.wait()
             async for chunk in stored.tensors:
                 yield chunk
 
@@ -96,5 +96,5 @@ async def test_during_a_download(gateway: Gateway, upload: Upload, monkeypatch: 
                 await begun.wait()
             await none_is_held(gateway)
         finally:
-            go_on.set()
+            resume.set()
         assert (await reading).content

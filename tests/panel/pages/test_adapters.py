@@ -1,4 +1,4 @@
-"""Adapters from the drop of two files to a rollback, and what requests get meanwhile."""
+"""Adapters from the drop of two files to a rollback, and the responses to requests meanwhile."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def test_an_upload_is_checked_and_served(signed_in: Callable[..., Page], world: 
     assert "speaking" in _answer(world, "fresh")
 
 
-def test_a_broken_one_is_refused_in_words(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_broken_adapter_is_rejected_with_the_reason(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/adapters")
     page.get_by_role("button", name="Upload an adapter").click()
     _upload(page, world, "broken", "broken-folder", poison=True)
@@ -51,12 +51,12 @@ def test_a_broken_one_is_refused_in_words(signed_in: Callable[..., Page], world:
 
 @pytest.fixture(scope="module")
 def two_versions(world: World) -> tuple[str, str]:
-    """How the two versions of `judge` begin to speak."""
+    """How the responses of the two versions of `judge` start."""
     digests = [world.upload("judge", seed=seed)["digest"][7:15] for seed in (11, 12)]
     return digests[0], digests[1]
 
 
-def test_moving_an_alias_is_felt_by_the_next_request(
+def test_moving_an_alias_takes_effect_on_the_next_request(
     signed_in: Callable[..., Page], world: World, two_versions: tuple[str, str]
 ) -> None:
     first, second = two_versions
@@ -98,7 +98,7 @@ def test_a_canary_gets_its_share_and_is_rolled_back(
 
 
 def test_from_an_upload_to_a_tenth_of_the_traffic_and_back(signed_in: Callable[..., Page], world: World) -> None:
-    """What somebody does who has never seen it."""
+    """The test uses only what a first-time user sees."""
     page = signed_in(path="/adapters")
     page.get_by_role("button", name="Upload an adapter").click()
     _upload(page, world, "novice", "novice-folder", seed=13)
@@ -128,14 +128,14 @@ def test_from_an_upload_to_a_tenth_of_the_traffic_and_back(signed_in: Callable[.
     assert [target["version"] for target in aliases["default"]] == [1]
 
 
-def test_versions_are_told_apart(signed_in: Callable[..., Page], two_versions: tuple[str, str]) -> None:
+def test_versions_are_distinguished(signed_in: Callable[..., Page], two_versions: tuple[str, str]) -> None:
     page = signed_in(path="/adapters/judge")
     differences = page.get_by_role("region", name="Differences")
     expect(differences.get_by_role("row").filter(has_text="digest")).to_contain_text(two_versions[0])
     expect(differences.get_by_role("row").filter(has_text="digest")).to_contain_text(two_versions[1])
 
 
-def test_what_is_deleted_comes_back(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_deleted_version_is_restored(signed_in: Callable[..., Page], world: World) -> None:
     world.upload("brief", seed=21)
     page = signed_in(path="/adapters/brief")
     page.get_by_role("button", name="Delete brief").click()
@@ -147,7 +147,7 @@ def test_what_is_deleted_comes_back(signed_in: Callable[..., Page], world: World
     assert "speaking" in _answer(world, "brief")
 
 
-def test_long_lists_are_cut_and_searched_by_the_server(signed_in: Callable[..., Page], world: World) -> None:
+def test_long_lists_are_paged_and_searched_by_the_server(signed_in: Callable[..., Page], world: World) -> None:
     files = {file.name: (file.name, file.read_bytes()) for file in world.adapter("many", seed=30).iterdir()}
     with world.api() as api:
         for number in range(52):
@@ -198,7 +198,7 @@ def test_another_tenants_adapters_do_not_exist(signed_in: Callable[..., Page], w
     assert answer.status == 404
 
 
-def test_an_adapter_gets_limits_of_its_own(signed_in: Callable[..., Page], world: World) -> None:
+def test_an_adapter_gets_its_own_limits(signed_in: Callable[..., Page], world: World) -> None:
     world.upload("bounded", seed=24)
     page = signed_in(path="/adapters/bounded")
     expect(page.get_by_text("only the tenant's limits")).to_be_visible()
@@ -210,7 +210,7 @@ def test_an_adapter_gets_limits_of_its_own(signed_in: Callable[..., Page], world
         assert api.get("/v1/adapters/bounded").json()["limits"]["requests_per_minute"] == 60
 
 
-def test_a_deleted_alias_comes_back(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_deleted_alias_is_restored(signed_in: Callable[..., Page], world: World) -> None:
     world.upload("spare", seed=25)
     world.upload("spare", seed=26, alias="canary")
     page = signed_in(path="/adapters/spare")
@@ -225,7 +225,7 @@ def test_a_deleted_alias_comes_back(signed_in: Callable[..., Page], world: World
         assert [target["version"] for target in api.get("/v1/adapters/spare").json()["aliases"]["canary"]] == [2]
 
 
-def test_the_browser_asks_before_an_upload_is_left(signed_in: Callable[..., Page], world: World) -> None:
+def test_the_browser_asks_before_leaving_an_upload(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/adapters")
     page.route("**/transfer/adapters", lambda route: None)  # it never ends
     page.get_by_role("button", name="Upload an adapter").click()

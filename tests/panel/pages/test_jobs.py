@@ -1,4 +1,4 @@
-"""Fine-tuning from a file to a job; no worker runs here, so that jobs wait."""
+"""Fine-tuning from a file to a job; no worker runs here, so jobs wait."""
 
 import json
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def test_a_file_becomes_a_job_that_is_paused_and_cancelled(signed_in: Callable[.
 
 
 def _waiting(world: World) -> str:
-    """A job of acme's."""
+    """Create a waiting job of acme."""
     with world.api() as api:
         body = "\n".join(map(_example, range(12))).encode()
         file = api.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("f.jsonl", body)}).json()
@@ -70,7 +70,7 @@ def _waiting(world: World) -> str:
         return str(api.post("/v1/fine_tuning/jobs", json=wanted).json()["id"])
 
 
-def test_what_is_being_pressed_when_its_row_is_drawn_anew_is_done(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_click_during_a_redraw_is_not_lost(signed_in: Callable[..., Page], world: World) -> None:
     job = _waiting(world)
     page = signed_in(world.admin_key, "/fine-tuning")
     row = page.get_by_role("row").filter(has_text=job)
@@ -84,7 +84,7 @@ def test_what_is_being_pressed_when_its_row_is_drawn_anew_is_done(signed_in: Cal
     expect(row).to_contain_text("cancelled")
 
 
-def test_the_operator_sees_all_and_strangers_none(signed_in: Callable[..., Page], world: World) -> None:
+def test_the_operator_sees_all_jobs_and_other_tenants_none(signed_in: Callable[..., Page], world: World) -> None:
     job = _waiting(world)
     page = signed_in(world.other_key, f"/fine-tuning/{job}")
     expect(page.get_by_role("alert").filter(has_text="does not exist")).to_be_visible()
@@ -116,7 +116,7 @@ def _preference(number: int) -> str:
     return json.dumps({"input": {"messages": [{"role": "user", "content": f"{number}?"}]}} | told)
 
 
-def test_a_file_of_preferences_is_learned_by_dpo(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_file_of_preferences_is_trained_with_dpo(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/fine-tuning")
     page.get_by_role("button", name="New job").click()
     dialog = page.get_by_role("dialog")
@@ -154,7 +154,7 @@ def test_a_file_is_never_read_as_a_whole(signed_in: Callable[..., Page], world: 
     expect(page.get_by_role("dialog").get_by_text("4001 examples, chat")).to_be_visible()
 
 
-def test_files_stay_for_further_jobs_until_they_are_deleted(signed_in: Callable[..., Page], world: World) -> None:
+def test_files_are_kept_for_further_jobs_until_they_are_deleted(signed_in: Callable[..., Page], world: World) -> None:
     with world.api() as api:
         body = "\n".join(map(_example, range(12))).encode()
         api.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("kept.jsonl", body)}).raise_for_status()
@@ -173,7 +173,7 @@ def test_files_stay_for_further_jobs_until_they_are_deleted(signed_in: Callable[
     expect(page.get_by_role("cell", name="kept.jsonl")).to_have_count(0)
 
 
-def test_the_browser_asks_before_a_file_on_its_way_is_left(signed_in: Callable[..., Page], world: World) -> None:
+def test_the_browser_asks_before_leaving_during_a_file_upload(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/fine-tuning")
     page.route("**/transfer/files", lambda route: None)  # it never ends
     page.get_by_role("button", name="New job").click()

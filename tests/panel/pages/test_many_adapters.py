@@ -1,4 +1,4 @@
-"""Thousands of adapters: the server cuts, searches and filters, the page holds one page's worth."""
+"""Thousands of adapters: the server pages, searches and filters, and the page holds one page of them."""
 
 import sqlite3
 import time
@@ -16,7 +16,7 @@ _TABLES = ("adapters", "adapter_versions", "adapter_aliases", "alias_targets", "
 
 
 def _multiply(world: World, name: str) -> None:
-    """This adapter under as many more names, in its store."""
+    """Copy this adapter under many more names, in its store."""
     with sqlite3.connect(world.folder / "loragate.db", timeout=60) as database:
         database.row_factory = sqlite3.Row
         (adapter,) = database.execute("SELECT * FROM adapters WHERE name = ?", (name,)).fetchall()
@@ -37,14 +37,14 @@ def _copy(row: dict[str, Any], table: str, key: str, name: str, number: int) -> 
 
 
 def _asked(world: World) -> int:
-    """How often lists of adapters were asked for."""
+    """Return how often lists of adapters were requested."""
     with world.api(world.admin_key) as admin:
         lines = admin.get("/metrics").text.splitlines()
     counted = (line for line in lines if line.startswith("loragate_http_requests_total{"))
     return sum(int(float(line.split()[-1])) for line in counted if 'route="/v1/adapters"' in line and '"GET"' in line)
 
 
-def test_a_page_at_a_time_is_asked_for_and_shown(signed_in: Callable[..., Page], world: World) -> None:
+def test_one_page_at_a_time_is_requested_and_shown(signed_in: Callable[..., Page], world: World) -> None:
     world.upload("many", seed=31, tags="crowd", description="One of very many.")
     _multiply(world, "many")
     world.upload("lonely", seed=32, tags="rare")
@@ -67,7 +67,7 @@ def test_a_page_at_a_time_is_asked_for_and_shown(signed_in: Callable[..., Page],
     assert _asked(world) - asked <= 6 + polls + 1
 
 
-def test_no_page_is_longer_than_the_server_lets_it(world: World) -> None:
+def test_no_page_is_longer_than_the_servers_limit(world: World) -> None:
     with world.api() as api:
         refused: httpx.Response = api.get("/v1/adapters", params={"limit": 1_000_000})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "limit")

@@ -9,7 +9,7 @@ from tests.gateway.engine_stats import full_stats
 from tests.panel.world import PATIENCE, World
 
 
-def test_a_key_is_made_shown_once_rotated_and_revoked(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_key_is_created_shown_once_rotated_and_revoked(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/keys")
     page.get_by_role("button", name="New key").click()
     page.get_by_role("dialog").get_by_label("Name").fill("backend")
@@ -40,7 +40,7 @@ def test_a_key_is_made_shown_once_rotated_and_revoked(signed_in: Callable[..., P
         assert api.get("/v1/models").status_code == 401
 
 
-def test_a_key_without_the_scope_is_told_so(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_key_without_the_scope_gets_a_message(signed_in: Callable[..., Page], world: World) -> None:
     with world.api(world.admin_key) as admin:
         body = {"name": "reader", "scopes": ["adapters:read"]}
         key = admin.post(f"/admin/v1/tenants/{world.tenant_id}/keys", json=body).json()["secret"]
@@ -51,7 +51,7 @@ def test_a_key_without_the_scope_is_told_so(signed_in: Callable[..., Page], worl
     expect(page.get_by_role("button", name="Upload an adapter")).to_have_count(0)
 
 
-def test_a_limit_holds_from_the_next_request_on(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_limit_applies_from_the_next_request_on(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(world.admin_key, f"/tenants/{world.other_tenant_id}")
     page.get_by_label("Requests per minute").fill("1")
     page.get_by_role("button", name="Save limits").click()
@@ -67,7 +67,7 @@ def test_a_limit_holds_from_the_next_request_on(signed_in: Callable[..., Page], 
         until(lambda: admin.get(place).json()["limits"]["requests_per_minute"] is None, PATIENCE)
 
 
-def test_a_tenant_is_made_and_deleted(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_tenant_is_created_and_deleted(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(world.admin_key, "/tenants")
     page.get_by_role("button", name="New tenant").click()
     page.get_by_role("dialog").get_by_label("Name").fill("initech")
@@ -103,7 +103,7 @@ def test_the_engine_and_the_audit_log(signed_in: Callable[..., Page], world: Wor
     expect(page.get_by_role("cell", name="api_key.create")).to_have_count(0)
 
 
-def test_who_waits_is_shown_tenant_by_tenant(signed_in: Callable[..., Page], world: World) -> None:
+def test_waiting_requests_are_shown_by_tenant(signed_in: Callable[..., Page], world: World) -> None:
     stats = full_stats()
     stats.tenants.add(tenant_id=world.other_tenant_id, running=1, waiting=14)
     stats.tenants.add(tenant_id=world.tenant_id, running=9, waiting=3)
@@ -121,7 +121,7 @@ def test_who_waits_is_shown_tenant_by_tenant(signed_in: Callable[..., Page], wor
     expect(page.get_by_text("There are no requests at the moment.")).to_be_visible()
 
 
-def test_a_tenant_sees_how_it_was_served(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_tenant_sees_its_service_quality(signed_in: Callable[..., Page], world: World) -> None:
     body = {"model": "tiny/base-model", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
     with world.api(world.admin_key) as admin, world.api() as api:
         assert api.post("/v1/chat/completions", json=body).is_success
@@ -135,7 +135,7 @@ def test_a_tenant_sees_how_it_was_served(signed_in: Callable[..., Page], world: 
     expect(page.get_by_text("95 % within")).to_be_visible()
 
 
-def test_a_key_gets_limits_of_its_own(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_key_gets_its_own_limits(signed_in: Callable[..., Page], world: World) -> None:
     with world.api(world.admin_key) as admin:
         made = admin.post(f"/admin/v1/tenants/{world.tenant_id}/keys", json={"name": "narrow"}).json()
     page = signed_in(path="/keys")

@@ -1,6 +1,6 @@
-"""Every page, wide and light, narrow and dark: nothing that axe finds serious, nothing wider than the screen.
+"""Every page, wide and light, narrow and dark: no serious finding of axe, and nothing wider than the screen.
 
-With LORAGATE_PANEL_PICTURES=<folder> each is also kept as a picture, at both widths in both themes, to be looked at.
+With LORAGATE_PANEL_PICTURES=<folder> screenshots of each are saved, at both widths in both themes, for review.
 """
 
 import json
@@ -52,7 +52,7 @@ SHEETS = {
 
 @pytest.fixture(scope="module")
 def furnished(world: World) -> World:
-    """With something on every page."""
+    """A gateway with content for every page."""
     words = "Sorts tickets, answers in one line."
     digests = [
         world.upload("support-triage", seed=1, tags="team:care,triage", description=words)["digest"],
@@ -77,7 +77,7 @@ def furnished(world: World) -> World:
 
 
 def _job(world: World) -> str:
-    """One in training, with curves and checkpoints."""
+    """Create a job in training, with curves and checkpoints."""
     line = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]})
     with world.api() as api:
         body = {"file": ("verse.jsonl", "\n".join([line] * 20).encode())}
@@ -89,7 +89,7 @@ def _job(world: World) -> str:
 
 
 def _busy_engine(*residents: pb.AdapterRef) -> pb.StatsResponse:
-    """Eight slots, some of them taken."""
+    """Return the statistics of an engine with eight slots, some of them used."""
     stats = full_stats(*residents)
     stats.running, stats.waiting, stats.waiting_for_adapter = 12, 17, 1
     stats.slots_used, stats.slots_total = len(residents), 8
@@ -121,7 +121,7 @@ def _settled(page: Page) -> None:
 
 @pytest.mark.parametrize(("width", "theme"), LOOKS)
 @pytest.mark.parametrize("role", ["tenant", "operator", "stranger"])
-def test_they_are_fit_for_everybody(
+def test_pages_are_accessible(
     browser: Browser,
     furnished: World,
     cookies: Callable[[str], Cookie],
@@ -173,7 +173,7 @@ def _two_answer(page: Page) -> None:
     expect(page.get_by_text("First token after")).to_have_count(2)
 
 
-def test_the_menu_and_a_dialog_are_reached_by_keys(signed_in: Callable[..., Page], furnished: World) -> None:
+def test_the_menu_and_a_dialog_can_be_used_with_the_keyboard(signed_in: Callable[..., Page], furnished: World) -> None:
     page = signed_in(path="/adapters")
     _settled(page)
     page.keyboard.press("Tab")

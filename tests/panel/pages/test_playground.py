@@ -1,4 +1,4 @@
-"""Asking one model, and two."""
+"""Chats with one model, and with two."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ def _say(page: Page, words: str) -> None:
     page.get_by_role("button", name="Send", exact=True).click()
 
 
-def test_an_answer_streams(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_response_streams(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/playground")
     world.gateway.hold_after(3)
     try:
@@ -23,7 +23,7 @@ def test_an_answer_streams(signed_in: Callable[..., Page], world: World) -> None
         expect(page.get_by_role("button", name="Stop")).to_be_visible()
         assert "speaking" not in talk.inner_text()
     finally:
-        world.gateway.go_on()
+        world.gateway.resume()
         world.gateway.hold_after(None)
     expect(talk).to_contain_text("This is the base model speaking.")
     expect(page.get_by_text("First token after")).to_be_visible()
@@ -32,7 +32,7 @@ def test_an_answer_streams(signed_in: Callable[..., Page], world: World) -> None
     assert world.key not in page.content()
 
 
-def test_two_answer_the_same_question(signed_in: Callable[..., Page], world: World) -> None:
+def test_two_models_respond_to_the_same_message(signed_in: Callable[..., Page], world: World) -> None:
     digest = world.upload("poet", seed=5)["digest"][7:15]
     page = signed_in(path="/playground")
     page.get_by_label("Compare with").click()
@@ -42,13 +42,13 @@ def test_two_answer_the_same_question(signed_in: Callable[..., Page], world: Wor
     expect(page.get_by_role("log", name="Second answer: conversation")).to_contain_text(f"{digest} speaking.")
 
 
-def test_failures_stand_where_the_answer_would(signed_in: Callable[..., Page], world: World) -> None:
+def test_failures_are_shown_in_place_of_the_response(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/playground?model=nobody")
     _say(page, "Hello")
     expect(page.get_by_role("alert")).to_contain_text("nobody")
 
 
-def test_a_gateway_that_comes_back_is_found(signed_in: Callable[..., Page], world: World) -> None:
+def test_a_gateway_that_comes_back_is_detected(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(path="/adapters")
     expect(page.get_by_role("heading", name="Adapters", exact=True)).to_be_visible()
     world.gateway.stop()

@@ -1,4 +1,4 @@
-"""What pages read out of the API's answers."""
+"""How pages parse the API's responses."""
 
 import json
 import shlex
@@ -31,12 +31,12 @@ def test_samples_are_summed_by_their_labels() -> None:
     assert page.buckets("t") == {0.1: 2.0, 1.0: 6.0, float("inf"): 6.0}
 
 
-def test_what_is_no_exposition_is_said_in_words() -> None:
+def test_invalid_metrics_are_reported() -> None:
     with pytest.raises(ApiError, match="cannot be read"):
         parse("<html>{")
 
 
-def test_quantiles_are_of_what_came_in_between() -> None:
+def test_quantiles_cover_the_samples_between_two_scrapes() -> None:
     before, after = {0.1: 2.0, 1.0: 2.0, float("inf"): 2.0}, {0.1: 2.0, 1.0: 6.0, float("inf"): 6.0}
     assert quantile(0.5, before, after) == pytest.approx(0.55)
     assert quantile(0.5, after, after) is None
@@ -48,7 +48,7 @@ def test_differences_go_into_objects() -> None:
     assert differences(old, new) == [("r", 4, 8), ("x.b", 2, None)]
 
 
-def test_an_audits_facts_are_told_without_what_is_not_set() -> None:
+def test_an_audit_entrys_facts_omit_empty_values() -> None:
     limits = {"requests_per_minute": None, "tokens_per_day": 0}
     assert facts_set({"name": "a", "expires_at": None, "limits": limits}) == {
         "name": "a",
@@ -64,7 +64,7 @@ def test_code_to_copy_is_code() -> None:
     compile(as_python("http://127.0.0.1:8000", body), "example", "exec")
 
 
-def test_figures_as_people_read_them() -> None:
+def test_figures_are_formatted() -> None:
     assert [formats.count(value) for value in (None, 0, 9999, 12_345, 4_500_000)] == [
         "–",
         "0",

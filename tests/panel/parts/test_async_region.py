@@ -1,4 +1,4 @@
-"""Parts of a page that are fetched by themselves: late answers, failures, and trying again."""
+"""Page regions that load by themselves: late responses, failures, and retries."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ UNEXPECTED = "The gateway returned an unexpected response, which this page canno
 
 
 class Gateway:
-    """Each question waits for its own answer."""
+    """Each request waits for its own response."""
 
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[str]] = []
@@ -27,7 +27,7 @@ class Gateway:
 
 
 def _shown(box: Element, role: str = "") -> list[str]:
-    """What stands on the page, or in what has this role."""
+    """Return the text on the page, or of elements with this role."""
     within = [each for each in box.descendants() if each.props.get("role") == role] if role else [box]
     return [each.text for part in within for each in part.descendants() if isinstance(each, TextElement) and each.text]
 
@@ -40,7 +40,7 @@ def _region(
 
 
 async def _asks(region: AsyncRegion[str], gateway: Gateway) -> asyncio.Task[None]:
-    """Under way when this ends."""
+    """Start a request, which is pending when this returns."""
     before = len(gateway.asked)
     loading = asyncio.create_task(region.load())
     while len(gateway.asked) == before:
@@ -62,7 +62,7 @@ def _answer(asked: "asyncio.Future[str]", answer: str | Exception) -> None:
 
 
 @pytest.mark.parametrize("late", ["older", ApiError("older"), KeyError("older")], ids=["answer", "failure", "surprise"])
-async def test_what_was_overtaken_replaces_nothing(box: TextElement, late: str | Exception) -> None:
+async def test_an_overtaken_response_is_discarded(box: TextElement, late: str | Exception) -> None:
     gateway = Gateway()
     region = _region(box, gateway)
     slow = await _asks(region, gateway)
@@ -72,7 +72,7 @@ async def test_what_was_overtaken_replaces_nothing(box: TextElement, late: str |
     assert _shown(box) == ["newer"]
 
 
-async def test_what_is_unexpected_is_said_and_can_be_tried_again(box: TextElement) -> None:
+async def test_an_unexpected_error_is_shown_and_can_be_retried(box: TextElement) -> None:
     gateway = Gateway()
     region = _region(box, gateway)
     await _answered(region, gateway, KeyError("data"))
@@ -88,7 +88,7 @@ async def test_what_is_unexpected_is_said_and_can_be_tried_again(box: TextElemen
     assert _shown(box) == ["there"]
 
 
-async def test_what_was_shown_stays_beside_a_failure(box: TextElement) -> None:
+async def test_earlier_content_stays_next_to_a_failure(box: TextElement) -> None:
     gateway = Gateway()
     region = _region(box, gateway)
     await _answered(region, gateway, "there")
@@ -99,7 +99,7 @@ async def test_what_was_shown_stays_beside_a_failure(box: TextElement) -> None:
     assert _shown(box) == ["there"]
 
 
-async def test_what_cannot_be_drawn_is_a_failure_too(box: TextElement) -> None:
+async def test_a_drawing_error_is_a_failure_too(box: TextElement) -> None:
     gateway = Gateway()
 
     def draw(words: str) -> None:
@@ -113,7 +113,7 @@ async def test_what_cannot_be_drawn_is_a_failure_too(box: TextElement) -> None:
     assert _shown(box) == [UNEXPECTED, "Try again", "fine, so far"]
 
 
-async def test_it_asks_again_by_itself_only_while_somebody_is_away(box: TextElement) -> None:
+async def test_it_polls_only_while_the_gateway_is_unavailable(box: TextElement) -> None:
     gateway = Gateway()
     region = _region(box, gateway)
     seen = []

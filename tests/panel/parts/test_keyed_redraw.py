@@ -1,4 +1,4 @@
-"""What is drawn anew keeps its elements: clicks, the focus and open lists stay with what they were on."""
+"""Redrawn elements keep their identity: clicks, focus and open lists stay on the same rows."""
 
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ def _buttons(box: Element) -> list[Any]:
 
 
 def _click(client: Client, seen: tuple[int, str]) -> None:
-    """As the browser tells of it that saw this element."""
+    """Click as a browser does that still shows the old element."""
     client.handle_event({"id": seen[0], "listener_id": seen[1], "args": []})
 
 
@@ -46,13 +46,13 @@ def _seen(element: Any) -> tuple[int, str]:
 
 
 def _sent(client: Client) -> dict[int, Any]:
-    """What the browser is going to hear."""
+    """Return the messages that the browser is about to receive."""
     found = dict(client.outbox.updates)
     client.outbox.updates.clear()
     return found
 
 
-async def test_a_click_on_what_was_drawn_before_is_carried_out_on_what_is_there_now(box: TextElement) -> None:
+async def test_a_click_on_an_old_element_acts_on_its_current_row(box: TextElement) -> None:
     pressed: Pressed = []
     with keyed_redraw(box):
         _rows(pressed, _row("a", "Resume", "Cancel"), _row("b", "Cancel"))
@@ -64,7 +64,7 @@ async def test_a_click_on_what_was_drawn_before_is_carried_out_on_what_is_there_
     assert pressed == ["Cancel a running", "Cancel b queued"], "and what is offered no longer does nothing"
 
 
-async def test_only_what_differs_is_sent(box: TextElement) -> None:
+async def test_only_differences_are_sent(box: TextElement) -> None:
     with keyed_redraw(box):
         _rows([], _row("a", "Cancel"), _row("b", "Cancel"))
     known = set(box.client.elements)
@@ -76,7 +76,7 @@ async def test_only_what_differs_is_sent(box: TextElement) -> None:
     assert set(box.client.elements) == known
 
 
-async def test_what_is_gone_goes_from_the_page(box: TextElement) -> None:
+async def test_removed_rows_leave_the_page(box: TextElement) -> None:
     with keyed_redraw(box):
         _rows([], _row("a", "Cancel"), _row("b", "Cancel"))
     gone = _buttons(box)[1].id
@@ -88,7 +88,7 @@ async def test_what_is_gone_goes_from_the_page(box: TextElement) -> None:
     assert {each.id for each in box.descendants()} | {box.id} <= set(box.client.elements)
 
 
-async def test_where_drawing_fails_what_was_shown_stays(box: TextElement) -> None:
+async def test_a_drawing_error_keeps_the_earlier_content(box: TextElement) -> None:
     pressed: Pressed = []
     with keyed_redraw(box):
         _rows(pressed, _row("a", "Cancel"))
@@ -100,7 +100,7 @@ async def test_where_drawing_fails_what_was_shown_stays(box: TextElement) -> Non
     assert pressed == ["Cancel a queued"]
 
 
-async def test_what_was_begun_in_a_row_ends_there_though_it_was_drawn_anew(box: TextElement) -> None:
+async def test_work_begun_in_a_row_finishes_there_after_a_redraw(box: TextElement) -> None:
     def draw() -> None:
         with keyed_redraw(box), div("row-of"):
             button("Go", lambda: None)
@@ -112,7 +112,7 @@ async def test_what_was_begun_in_a_row_ends_there_though_it_was_drawn_anew(box: 
     assert not began_in.parent.is_deleted
 
 
-async def test_what_was_moved_by_hand_is_put_back_when_it_is_drawn_as_before(box: TextElement) -> None:
+async def test_rows_moved_by_the_user_return_on_a_redraw(box: TextElement) -> None:
     def draw() -> TextElement:
         with keyed_redraw(box):
             return slider("Share", 90, lambda value: None)
