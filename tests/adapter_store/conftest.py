@@ -34,11 +34,11 @@ class HeldProbe:
     """A probe that waits until the test sets its result."""
 
     def __init__(self) -> None:
-        self.asked, self.told = asyncio.Event(), asyncio.Event()
+        self.asked, self.verdict = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, tenant_id: str, staged: Any) -> None:
         self.asked.set()
-        await self.told.wait()
+        await self.verdict.wait()
 
 
 @pytest.fixture(scope="session")

@@ -120,10 +120,10 @@ async def test_the_database_rejects_changes_of_the_log(world: Any, statement: st
         pytest.skip("SQLite has no TRUNCATE")
     before = await _events(world)
     assert before
-    with pytest.raises((DBAPIError, StoreError)) as refused:
+    with pytest.raises((DBAPIError, StoreError)) as rejected:
         async with world.store._database.operator(write=True) as session:
             await session.execute(text(statement))
-    assert "append-only" in str(refused.value.__cause__ or refused.value)
+    assert "append-only" in str(rejected.value.__cause__ or rejected.value)
     assert await _events(world) == before
 
 

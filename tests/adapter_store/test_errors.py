@@ -30,7 +30,7 @@ def _full() -> sqlite3.OperationalError:
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "reported"),
     [
         (PoolTimeoutError("pool"), Unavailable),
         (OperationalError("x", {}, sqlite3.OperationalError("database is locked")), Unavailable),
@@ -44,16 +44,16 @@ def _full() -> sqlite3.OperationalError:
         (ProgrammingError("x", {}, Exception("a bug")), ProgrammingError),
     ],
 )
-def test_database_errors_are_mapped_to_ours(raised: Exception, told: type[Exception]) -> None:
-    with pytest.raises(told), database_faults():
+def test_database_errors_are_mapped_to_ours(raised: Exception, reported: type[Exception]) -> None:
+    with pytest.raises(reported), database_faults():
         raise raised
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(errno.ENOSPC, StorageFull), (errno.EDQUOT, StorageFull), (errno.EIO, Unavailable)]
+    ("number", "reported"), [(errno.ENOSPC, StorageFull), (errno.EDQUOT, StorageFull), (errno.EIO, Unavailable)]
 )
-def test_disk_errors_are_mapped_to_ours(number: int, told: type[Exception]) -> None:
-    with pytest.raises(told), blob_faults():
+def test_disk_errors_are_mapped_to_ours(number: int, reported: type[Exception]) -> None:
+    with pytest.raises(reported), blob_faults():
         raise OSError(number, "")
 
 
@@ -75,7 +75,7 @@ def test_database_urls_in_common_spellings(given: str, driver: str) -> None:
     "url", ["", "x", "mysql://u:hunter2@h/d", "sqlite://", "sqlite:///:memory:", "a://u:hunter2@["]
 )
 def test_other_urls_are_rejected_without_their_password(url: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         driver_url(url)
-    assert "hunter2" not in refused.value.message
-    assert refused.value.param == "database_url"
+    assert "hunter2" not in rejected.value.message
+    assert rejected.value.param == "database_url"

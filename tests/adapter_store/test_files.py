@@ -178,9 +178,9 @@ async def test_files_of_future_adapters_are_kept_for_a_day(desk: TenantFiles) ->
     ],
 )
 def test_invalid_properties_are_rejected(make: Any, param: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         make()
-    assert refused.value.param == param
+    assert rejected.value.param == param
 
 
 async def test_an_open_file_takes_lines_until_it_is_closed(desk: TenantFiles, blob_files: Any) -> None:
@@ -219,9 +219,9 @@ async def test_a_reader_sees_the_file_as_it_was(desk: TenantFiles) -> None:
 
 
 async def test_invalid_content_is_rejected(desk: TenantFiles, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Invalid, match="can be open") as refused:
+    with pytest.raises(Invalid, match="can be open") as rejected:
         FileFacts("a", Purpose.ADAPTER, open=True)
-    assert refused.value.param == "open"
+    assert rejected.value.param == "open"
     with pytest.raises(Conflict) as closed:
         await desk.append(await desk.create(), b"x\n")
     assert (closed.value.code, closed.value.param) == ("file_closed", "file_id")
@@ -283,12 +283,12 @@ async def test_parts_that_do_not_add_up_are_rejected(desk: TenantFiles) -> None:
     upload = await desk.upload(6)
     one, two = await desk.part(upload, b"abc"), await desk.part(upload, b"de")
     for parts, param in (([one], "part_ids"), ([one, two], "part_ids"), ([one, one], "part_ids"), ([], "part_ids")):
-        with pytest.raises(Invalid) as refused:
+        with pytest.raises(Invalid) as rejected:
             await desk.complete(upload, parts)
-        assert refused.value.param == param
-    with pytest.raises(Invalid) as refused:
+        assert rejected.value.param == param
+    with pytest.raises(Invalid) as rejected:
         await desk.complete(upload, [one, "part_x"])
-    assert refused.value.param == "part_ids.1"
+    assert rejected.value.param == "part_ids.1"
     assert await desk.status(upload) is UploadStatus.PENDING
     done = await desk.complete(upload, [one, await desk.part(upload, b"def")])
     assert done.file is not None
@@ -334,9 +334,9 @@ async def test_bytes_count_from_the_announcement_on(desk: TenantFiles, blob_file
     await desk.create(b"abc")
     upload = await desk.upload(6)
     for attempt in (desk.create(b"xy"), desk.upload(2)):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Conflict) as rejected:
             await attempt
-        assert refused.value.code == "quota_exceeded"
+        assert rejected.value.code == "quota_exceeded"
     async with desk.store.tenant(desk.tenant_id) as scope:
         await scope.files.check_room(1)
         with pytest.raises(Conflict):
@@ -353,9 +353,9 @@ async def test_parts_are_bounded(desk: TenantFiles, monkeypatch: pytest.MonkeyPa
         await desk.part(upload, b"abcde")
     for _ in range(2):
         await desk.part(upload, b"abcd")
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as rejected:
         await desk.part(upload, b"a")
-    assert refused.value.code == "too_many_parts"
+    assert rejected.value.code == "too_many_parts"
     monkeypatch.setattr(file_uploads, "MAX_PARTS", 1)
     few = await desk.upload(2)
     part = await desk.part(few, b"ab")
@@ -367,9 +367,9 @@ async def test_parts_are_bounded(desk: TenantFiles, monkeypatch: pytest.MonkeyPa
 async def test_pending_uploads_are_bounded(desk: TenantFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_uploads, "_MAX_PENDING", 1)
     upload = await desk.upload(1)
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as rejected:
         await desk.upload(1)
-    assert refused.value.code == "too_many_uploads"
+    assert rejected.value.code == "too_many_uploads"
     await desk.cancel(upload)
     await desk.upload(1)
 
@@ -390,8 +390,8 @@ async def test_the_audit_log_records_files(desk: TenantFiles) -> None:
     await desk.complete(upload, [await desk.part(upload, b"abc")])
     await desk.cancel(await desk.upload(3))
     async with desk.store.admin() as admin:
-        told = [event.action for event in await admin.audit.list(tenant_id=desk.tenant_id)]
-    assert [action for action in told[::-1] if action.startswith("file")] == [
+        reported = [event.action for event in await admin.audit.list(tenant_id=desk.tenant_id)]
+    assert [action for action in reported[::-1] if action.startswith("file")] == [
         "file.create",
         "file.delete",
         "file_upload.create",

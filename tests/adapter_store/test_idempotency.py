@@ -43,8 +43,8 @@ async def test_of_concurrent_claims_one_succeeds(world: Any) -> None:
     for within in (None, world.acme.id):
         tried = await asyncio.gather(*(_claim(world, within=within) for _ in range(8)), return_exceptions=True)
         assert sum(isinstance(each, IdempotencyClaim) for each in tried) == 1
-        refused = [each for each in tried if not isinstance(each, IdempotencyClaim)]
-        assert {getattr(each, "code", each) for each in refused} == {"idempotency_key_in_use"}
+        rejected = [each for each in tried if not isinstance(each, IdempotencyClaim)]
+        assert {getattr(each, "code", each) for each in rejected} == {"idempotency_key_in_use"}
 
 
 async def test_the_response_is_stored_with_the_work(world: Any) -> None:
@@ -52,9 +52,9 @@ async def test_the_response_is_stored_with_the_work(world: Any) -> None:
     assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
     assert await _claim(world) == StoredResponse(201, b"done")
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as rejected:
         await _claim(world, request=b"another")
-    assert refused.value.code == "idempotency_key_reused"
+    assert rejected.value.code == "idempotency_key_reused"
 
 
 async def test_rolled_back_work_has_no_response(world: Any) -> None:

@@ -16,15 +16,15 @@ class Listener:
     """Records the notices it receives."""
 
     def __init__(self, notices: Notices) -> None:
-        self._heard: asyncio.Queue[str | None] = asyncio.Queue()
-        notices.subscribe(self._heard.put_nowait)
+        self._received: asyncio.Queue[str | None] = asyncio.Queue()
+        notices.subscribe(self._received.put_nowait)
 
     async def next(self) -> str | None:
         async with asyncio.timeout(30):
-            return await self._heard.get()
+            return await self._received.get()
 
     def nothing_more(self) -> bool:
-        return self._heard.empty()
+        return self._received.empty()
 
 
 @asynccontextmanager
@@ -53,8 +53,8 @@ async def test_all_processes_receive_what_one_announces(two: tuple[Notices, Noti
     for tenant_id in ("tn_a", "tn_b"):
         await here.announce(tenant_id)
         for ear in ears:
-            while (heard := await ear.next()) != tenant_id:
-                assert heard == "tn_a"  # one's own comes back through Redis
+            while (received := await ear.next()) != tenant_id:
+                assert received == "tn_a"  # one's own comes back through Redis
 
 
 async def test_the_store_announces_what_was_committed(two: tuple[Notices, Notices], database_url: str) -> None:

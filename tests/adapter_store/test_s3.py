@@ -65,7 +65,7 @@ async def test_a_failed_write_leaves_neither_object_nor_parts(
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "told"),
+    ("code", "status", "reported"),
     [
         ("AccessDenied", 403, Unavailable),
         ("NoSuchBucket", 404, Unavailable),
@@ -76,20 +76,20 @@ async def test_a_failed_write_leaves_neither_object_nor_parts(
     ],
 )
 async def test_s3_errors_are_mapped_to_ours(
-    blobs: Blobs, code: str, status: int, told: type[Exception], monkeypatch: pytest.MonkeyPatch
+    blobs: Blobs, code: str, status: int, reported: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from botocore.exceptions import ClientError
 
     await blobs.try_out()  # connects
     client = blobs._objects._fs._s3
 
-    async def refuse(self: Any, **ignored: Any) -> None:
+    async def reject(self: Any, **ignored: Any) -> None:
         answer: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
         raise ClientError(answer, "PutObject")
 
-    refuse.__name__ = "put_object"  # s3fs asks
-    monkeypatch.setattr(type(client), "put_object", refuse)
-    with pytest.raises(told):
+    reject.__name__ = "put_object"  # s3fs asks
+    monkeypatch.setattr(type(client), "put_object", reject)
+    with pytest.raises(reported):
         await blobs.of(TENANT).put(DIGEST, b"{}", io.BytesIO(b"x"))
 
 

@@ -120,9 +120,9 @@ async def test_a_full_disk_leaves_no_draft(world: Any, blob_files: Any, monkeypa
 
     monkeypatch.setattr(objects, "make_durable", full)
     monkeypatch.setattr(s3.shutil, "copyfileobj", full)
-    with pytest.raises(StorageFull) as refused:
+    with pytest.raises(StorageFull) as rejected:
         await world.publish("support")
-    assert refused.value.status == 507
+    assert rejected.value.status == 507
     assert blob_files.names() == []
     async with world.adapters() as adapters:
         assert len(await adapters.list()) == 0

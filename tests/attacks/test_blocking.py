@@ -16,7 +16,7 @@ from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PATIENCE = 20.0
+WAIT_SECONDS = 20.0
 
 
 class Hold:
@@ -29,7 +29,7 @@ class Hold:
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def held(*arguments: Any, **options: Any) -> Any:
             self.reached.set()
-            assert self.resume.wait(PATIENCE), "nobody else was answered"
+            assert self.resume.wait(WAIT_SECONDS), "nobody else was answered"
             return function(*arguments, **options)
 
         return held

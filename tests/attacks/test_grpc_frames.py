@@ -55,9 +55,9 @@ async def test_more_streams_than_one_connection_may_have(attacked: Gateway) -> N
     block = fields(attacked, GENERATE)
     async with connected(attacked) as connection:
         await connection.send(*(Frame(HEADERS, END_HEADERS, 2 * i + 1, block) for i in range(1200)))
-        refused = await connection.until(RST_STREAM, GOAWAY)
-        assert refused is not None
-        assert refused.error in (REFUSED_STREAM, ENHANCE_YOUR_CALM)
+        rejected = await connection.until(RST_STREAM, GOAWAY)
+        assert rejected is not None
+        assert rejected.error in (REFUSED_STREAM, ENHANCE_YOUR_CALM)
         assert attacked.lifecycle.running <= 1024
         await assert_served(attacked)
 
@@ -102,12 +102,12 @@ async def test_metadata_of_many_keys(attacked: Gateway) -> None:
 async def test_a_message_that_trickles(attacked: Gateway) -> None:
     async with connected(attacked) as connection:
         await connection.send(Frame(HEADERS, END_HEADERS, 1, fields(attacked, GENERATE)))
-        told = asyncio.create_task(connection.until(HEADERS, RST_STREAM))
+        reported = asyncio.create_task(connection.until(HEADERS, RST_STREAM))
         await connection.send(Frame(DATA, 0, 1, b"\0" + (1000).to_bytes(4)))
-        while not told.done():
+        while not reported.done():
             await connection.send(Frame(DATA, 0, 1, b"x"))
-            await asyncio.wait((told,), timeout=0.1)
-        assert await told is not None
+            await asyncio.wait((reported,), timeout=0.1)
+        assert await reported is not None
 
 
 @pytest.mark.parametrize("start", [b"", PREFACE[:10], PREFACE])

@@ -131,8 +131,8 @@ async def test_redirects(
         assert (await http.get("/v1/adapters")).json()["data"] == []
     assert done["status"] == "failed"
     # Some of them are so wrong that the HTTP client itself fails on the response.
-    refused = {"source_not_found"} if name in OF_THE_HUB else {"host_not_allowed", "source_unavailable"}
-    assert done["error"]["code"] in refused, done
+    rejected = {"source_not_found"} if name in OF_THE_HUB else {"host_not_allowed", "source_unavailable"}
+    assert done["error"]["code"] in rejected, done
     assert inside.asked == []
     assert "hf_secret" not in caplog.text
 

@@ -155,18 +155,18 @@ def messages(files: Files) -> Iterator[pb.UploadRequest]:
 async def test_grpc_returns_the_same_error(host: Gateway, valid: dict[str, Files], name: str) -> None:
     case = CASES[name]
     async with connected(host.grpc_target, host.key) as client:
-        told = await rejection(
+        reported = await rejection(
             client.adapters.Upload(messages(case.change(valid[case.kind])), metadata=client.metadata)
         )
-    assert told.status is grpc.StatusCode.INVALID_ARGUMENT
-    check_error(case, told.message, told.param)
+    assert reported.status is grpc.StatusCode.INVALID_ARGUMENT
+    check_error(case, reported.message, reported.param)
 
 
 def read(files: Files, layout: BaseLayout) -> AdapterRejected | None:
     try:
         read_adapter(files.config, BytesIO(files.tensors), len(files.tensors), layout)
-    except AdapterRejected as refused:
-        return refused
+    except AdapterRejected as rejected:
+        return rejected
     return None
 
 
@@ -227,12 +227,12 @@ def test_damage_is_rejected_or_harmless(valid: dict[str, Files], layout: BaseLay
     rng = random.Random(seed)
     for _ in range(100):
         files = damaged(rng.choice(list(valid.values())), rng)
-        refused = read(files, layout)
-        if refused is None:
+        rejected = read(files, layout)
+        if rejected is None:
             assert is_safetensors(files.tensors)
         else:
-            assert refused.param.startswith("adapter_")
-            assert refused.message.isprintable()
+            assert rejected.param.startswith("adapter_")
+            assert rejected.message.isprintable()
 
 
 @pytest.mark.long

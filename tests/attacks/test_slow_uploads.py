@@ -22,8 +22,10 @@ WAYS = {"/v1/adapters": b"adapter_model.safetensors", "/v1/files": b"file"}
 
 @pytest.fixture
 async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
-    impatient = replace(config, upload_stall_seconds=0.4, min_upload_bytes_per_second=RATE, upload_window_seconds=0.6)
-    async with serving(impatient, engine, tenants) as running:
+    short_timeouts = replace(
+        config, upload_stall_seconds=0.4, min_upload_bytes_per_second=RATE, upload_window_seconds=0.6
+    )
+    async with serving(short_timeouts, engine, tenants) as running:
         await running.until_ready()
         yield running
 
@@ -86,8 +88,8 @@ async def test_over_grpc(gateway: Gateway, pause: float | None) -> None:
         await asyncio.Event().wait()
 
     async with grpc_connected(gateway.grpc_target, gateway.key) as client:
-        refused = await rejection(client.adapters.Upload(messages(), metadata=client.metadata))
-    assert refused.code == "request_timeout"
+        rejected = await rejection(client.adapters.Upload(messages(), metadata=client.metadata))
+    assert rejected.code == "request_timeout"
     await gateway.until_nothing_is_spooled()
 
 
@@ -112,14 +114,14 @@ async def test_slow_uploads_of_one_tenant_are_bounded_and_do_not_affect_others(p
                 while uploads._taken[patient.tenant_id] < 2:
                     await asyncio.sleep(0.01)
             form = {"data": {"purpose": "adapter"}, "files": {"file": b"x"}}
-            refused = await http.post("/v1/files", **form)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_uploads")
-            assert "retry-after" in refused.headers
+            rejected = await http.post("/v1/files", **form)
+            assert (rejected.status_code, rejected.json()["error"]["code"]) == (429, "too_many_uploads")
+            assert "retry-after" in rejected.headers
             async with grpc_connected(patient.grpc_target, patient.key) as client:
-                told = await rejection(
+                reported = await rejection(
                     client.adapters.Upload(iter([pb.UploadRequest(name="a")]), metadata=client.metadata)
                 )
-            assert told.code == "too_many_uploads"
+            assert reported.code == "too_many_uploads"
             assert (await other.post("/v1/files", **form)).status_code == 200
         async with asyncio.timeout(30):
             while uploads._taken:

@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect
 from readme_example import printed_by
 from running_server import RunningServer, ok, until
 
-PATIENCE = 240
+WAIT_SECONDS = 240
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +59,13 @@ def test_a_job_survives_the_death_of_each_process(training_server: RunningServer
     def said() -> list[str]:
         return [event.message for event in acme.fine_tuning.jobs.list_events(job.id, limit=100).data]
 
-    until(lambda: any(message.startswith("Step 10/") for message in said()), PATIENCE)
+    until(lambda: any(message.startswith("Step 10/") for message in said()), WAIT_SECONDS)
     worker = training_server.runtime["pids"]["finetune"]
     os.kill(worker, signal.SIGKILL)
-    until(lambda: training_server.runtime["pids"]["finetune"] not in (None, worker), PATIENCE)
-    until(lambda: bool(training_server.trainers), PATIENCE)
+    until(lambda: training_server.runtime["pids"]["finetune"] not in (None, worker), WAIT_SECONDS)
+    until(lambda: bool(training_server.trainers), WAIT_SECONDS)
     os.kill(training_server.trainers[0], signal.SIGKILL)
-    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).finished_at is not None, PATIENCE)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).finished_at is not None, WAIT_SECONDS)
 
     done = acme.fine_tuning.jobs.retrieve(job.id)
     assert (done.status, done.error) == ("succeeded", None), said()
@@ -93,11 +93,12 @@ def panel(training_server: RunningServer) -> Iterator[Page]:
     """Signed in to the panel, as a tenant of its own."""
     key = training_server.add_tenant("initech")
     until(
-        lambda: ok(httpx.get(f"{training_server.base_url}/readyz", timeout=60))["parts"].get("panel") == "ok", PATIENCE
+        lambda: ok(httpx.get(f"{training_server.base_url}/readyz", timeout=60))["parts"].get("panel") == "ok",
+        WAIT_SECONDS,
     )
     with launched_chromium() as browser:
         page = browser.new_page(base_url=training_server.runtime["panel_url"])
-        page.set_default_timeout(PATIENCE * 1000)
+        page.set_default_timeout(WAIT_SECONDS * 1000)
         page.goto("/fine-tuning")
         page.get_by_label("Your key").fill(key)
         page.get_by_role("button", name="Sign in").click()
@@ -105,7 +106,7 @@ def panel(training_server: RunningServer) -> Iterator[Page]:
 
 
 def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
-    expect.set_options(timeout=PATIENCE * 1000)
+    expect.set_options(timeout=WAIT_SECONDS * 1000)
     panel.get_by_role("button", name="New job").click()
     data = {"name": "data.jsonl", "mimeType": "application/jsonl", "buffer": chats()}
     with panel.expect_response("**/transfer/files"):
@@ -142,10 +143,10 @@ def test_a_panel_that_hangs_costs_the_api_nothing(training_server: RunningServer
     try:
         base = acme.models.list().data[0].id
         for _ in range(3):
-            answer = acme.completions.create(model=base, prompt="fox", max_tokens=4, timeout=PATIENCE)
+            answer = acme.completions.create(model=base, prompt="fox", max_tokens=4, timeout=WAIT_SECONDS)
             assert answer.usage is not None
             assert answer.usage.completion_tokens > 0
-        assert httpx.get(f"{training_server.base_url}/readyz", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{training_server.base_url}/readyz", timeout=WAIT_SECONDS).status_code == 200
     finally:
         os.kill(hung, signal.SIGCONT)
 
@@ -175,16 +176,16 @@ def test_a_job_trains_on_lines_as_they_come_and_is_paused_while_it_waits_for_som
 
     file = acme.files.create(file=("live.jsonl", b"".join(lines[:9])), purpose="fine-tune", extra_body={"open": "true"})
     job = streaming_job(acme, file.id)
-    until(lambda: waits(acme, job, 2), PATIENCE)
+    until(lambda: waits(acme, job, 2), WAIT_SECONDS)
     acme.fine_tuning.jobs.pause(job.id)
-    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).status == "paused", PATIENCE)
-    until(lambda: not training_server.trainers, PATIENCE)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).status == "paused", WAIT_SECONDS)
+    until(lambda: not training_server.trainers, WAIT_SECONDS)
     append(lines[9:13])
     acme.fine_tuning.jobs.resume(job.id)
-    until(lambda: waits(acme, job, 3), PATIENCE)
+    until(lambda: waits(acme, job, 3), WAIT_SECONDS)
     append(lines[13:])
     acme.post(f"/files/{file.id}/close", cast_to=object)
-    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).finished_at is not None, PATIENCE)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).finished_at is not None, WAIT_SECONDS)
     done = acme.fine_tuning.jobs.retrieve(job.id)
     assert (done.status, done.error) == ("succeeded", None)
     answer = acme.completions.create(model=str(done.fine_tuned_model), prompt="fox", max_tokens=4)
@@ -197,10 +198,10 @@ def test_a_job_trains_on_lines_as_they_come_and_is_paused_while_it_waits_for_som
 def test_a_job_that_waits_for_lines_is_cancelled(training_server: RunningServer, acme: OpenAI) -> None:
     file = acme.files.create(file=("none.jsonl", b""), purpose="fine-tune", extra_body={"open": "true"})
     job = streaming_job(acme, file.id)
-    until(lambda: waits(acme, job, 0), PATIENCE)
+    until(lambda: waits(acme, job, 0), WAIT_SECONDS)
     acme.fine_tuning.jobs.cancel(job.id)
-    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).status == "cancelled", PATIENCE)
-    until(lambda: not training_server.trainers, PATIENCE)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).status == "cancelled", WAIT_SECONDS)
+    until(lambda: not training_server.trainers, WAIT_SECONDS)
 
 
 def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServer, acme: OpenAI) -> None:

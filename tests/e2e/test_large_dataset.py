@@ -12,12 +12,12 @@ from openai import OpenAI
 from running_server import RunningServer
 
 GIGABYTE = 1 << 30
-PATIENCE = 3600
+WAIT_SECONDS = 3600
 SENTENCE = "what is the capital of France? "  # of words that the tokenizer has
 WORDS = {"short": 128, "long": (1 << 20) // len(SENTENCE)}  # sentences of a line: 4 KB, and 1 MB
 MOST_MB = {"gateway": 100.0, "worker": 512.0, "trainer": 64.0}  # more than with a file of 4 MB
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * PATIENCE)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * WAIT_SECONDS)]
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def private_mb(pid: int) -> float:
 def until(condition: Callable[[], bool]) -> None:
     """Asked seldom: the server has other work."""
     waited = threading.Event()
-    for _ in range(PATIENCE):
+    for _ in range(WAIT_SECONDS):
         if condition():
             return
         waited.wait(1.0)
-    raise AssertionError(f"did not come true in {PATIENCE} s")
+    raise AssertionError(f"did not come true in {WAIT_SECONDS} s")
 
 
 class Jobs:

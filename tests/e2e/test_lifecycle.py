@@ -16,9 +16,9 @@ def test_an_adapter_whose_logits_overflow_is_refused_and_nobody_else_is(  # type
     """Its weights, and every entry of B·A, are finite; what a forward pass makes of them is not."""
     folder = add_adapter(tiny.model, tmp_path / "wild", seed=7, std=1e15, r=4)
     before = ok(tenants.acme.post("/v1/completions", json={"model": "a", **TEXT}))["choices"][0]["text"]
-    refused = upload(tenants.acme, "wild", folder)
-    assert refused.status_code == 400, refused.text
-    assert refused.json()["error"]["code"] == "non_finite_output"
+    rejected = upload(tenants.acme, "wild", folder)
+    assert rejected.status_code == 400, rejected.text
+    assert rejected.json()["error"]["code"] == "non_finite_output"
     assert tenants.acme.get("/v1/adapters/wild").status_code == 404
     assert tenants.acme.post("/v1/completions", json={"model": "wild", **TEXT}).status_code == 404
     assert ok(tenants.acme.post("/v1/completions", json={"model": "a", **TEXT}))["choices"][0]["text"] == before

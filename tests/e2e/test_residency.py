@@ -94,15 +94,15 @@ def _answers(workers: Workers) -> bool:
 def test_all_workers_tell_the_same(workers: Workers, tenant: httpx.Client) -> None:
     place(workers, tenant, "a", "pinned")
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
-    told: dict[int, str] = {}
+    reported: dict[int, str] = {}
 
-    def all_told() -> bool:
+    def all_reported() -> bool:
         with client(workers.server.base_url, tenant.headers["authorization"].removeprefix("Bearer ")) as fresh:
             answer = fresh.get("/v1/adapters/a")
-            told[workers.worker_of(answer)] = ok(answer)["residency"]
-        return told == dict.fromkeys(workers.pids, "device")
+            reported[workers.worker_of(answer)] = ok(answer)["residency"]
+        return reported == dict.fromkeys(workers.pids, "device")
 
-    until(all_told)
+    until(all_reported)
     place(workers, tenant, "a", None)
 
 

@@ -77,8 +77,8 @@ def test_damaged_bytes_are_served_to_nobody(tiny: Tiny, tmp_path: Path, environm
             assert (again.status_code, _code(again)) == (503, "adapter_quarantined")
             assert _text(ok(_answer(acme, "support:1"))) == _text(before["support:1"])
             assert ok(_answer(globex, "support"))
-            told = ok(acme.get("/v1/adapters/support/versions/2"))
-            assert (told["status"], bool(told["reason"])) == ("quarantined", True)
+            reported = ok(acme.get("/v1/adapters/support/versions/2"))
+            assert (reported["status"], bool(reported["reason"])) == ("quarantined", True)
             assert acme.get(f"/v1/adapters/support/versions/2/files/{FILES[1]}").status_code == 503
             ok(upload(acme, "support", tiny.adapters["b"]))
             assert ok(acme.get("/v1/adapters/support/versions/2"))["status"] == "ready"

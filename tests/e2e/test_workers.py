@@ -73,11 +73,11 @@ async def test_concurrency_is_right_to_the_request(workers: Workers) -> None:
 async def test_a_killed_worker(workers: Workers) -> None:
     tenant = workers.tenant(max_concurrency=2)
     before, asked = workers.server.runtime["pids"], workers.metrics()["loragate_http_requests_total"]
-    worker, heard = await tenant.loses_its_worker()
+    worker, received = await tenant.loses_its_worker()
     assert await tenant.admitted(1) == 1, "its place is taken for now, the other one is free"
     until(lambda: tenant.usage()["requests"] == 2)
     billed = tenant.usage()["completion_tokens"] - TOKENS
-    assert heard <= billed < LONG["max_tokens"]
+    assert received <= billed < LONG["max_tokens"]
 
     until(lambda: len(set(workers.pids) - set(before["gateway"])) == 1)
     assert set(before["gateway"]) - set(workers.pids) == {worker}

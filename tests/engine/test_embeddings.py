@@ -91,11 +91,11 @@ def test_a_preempted_mean_restarts(start: Start, tiny: Any, monkeypatch: pytest.
         return schedule()
 
     monkeypatch.setattr(scheduler, "schedule", preempting_once)
-    beside = engine.submit(PROMPT, max_tokens=40)
+    concurrent = engine.submit(PROMPT, max_tokens=40)
     assert engine.embed(PROMPT, "a", MEAN) == close(expected(tiny, PROMPT, MEAN, tiny.adapters["a"]))
     assert preempted
-    engine.result(beside)
-    assert engine.tokens(beside) == greedy(tiny.model, PROMPT, 40)
+    engine.result(concurrent)
+    assert engine.tokens(concurrent) == greedy(tiny.model, PROMPT, 40)
 
 
 def test_a_sum_that_restarts() -> None:
@@ -155,16 +155,16 @@ def test_a_prompt_may_fill_the_context(start: Start, tiny: Any) -> None:
     engine = start(max_model_len=64, kv_cache_tokens=64)
     full = PROMPT[:64]
     assert engine.embed(full, pooling=MEAN) == close(expected(tiny, full, MEAN))
-    (refused,) = outputs(engine, PROMPT[:65], LAST)
-    assert refused.error is not None
-    assert refused.error.code is ErrorCode.INVALID_REQUEST
+    (rejected,) = outputs(engine, PROMPT[:65], LAST)
+    assert rejected.error is not None
+    assert rejected.error.code is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(("options", "word"), [({"n": 2}, "n must be 1"), ({"grammar": JSON_OBJECT}, "grammar")])
 def test_invalid_requests_are_rejected(start: Start, options: dict[str, Any], word: str) -> None:
-    (refused,) = outputs(start(), PROMPT, LAST, **options)
-    assert refused.error is not None
-    assert word in refused.error.message
+    (rejected,) = outputs(start(), PROMPT, LAST, **options)
+    assert rejected.error is not None
+    assert word in rejected.error.message
 
 
 def test_an_embedding_counts_as_a_request_without_tokens(start: Start) -> None:

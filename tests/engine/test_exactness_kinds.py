@@ -129,7 +129,7 @@ def test_every_kind_equals_peft_in_one_batch(case: Case, order: int) -> None:
 def test_every_adapter_changes_something(case: Case) -> None:
     """Otherwise the other tests would prove nothing."""
     for adapter in case.adapters:
-        told_apart = [
+        distinct = [
             case.expected[adapter, prompt] != greedy(case.model, prompt, NEW_TOKENS) for prompt in prompts(adapter)
         ]
-        assert any(told_apart), adapter
+        assert any(distinct), adapter

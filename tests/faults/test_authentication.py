@@ -100,11 +100,11 @@ async def test_without_a_database_cached_keys_work_until_the_bound(
     assert await status(gateway, "lg-nobody-knows") == 503
     clock.now += 0.2
     async with gateway.http() as http:
-        refused = await http.get("/v1/adapters")
+        rejected = await http.get("/v1/adapters")
         live = await http.get("/healthz")
         ready = await http.get("/readyz")
-    assert refused.status_code == 503
-    assert int(refused.headers["retry-after"]) >= 1
+    assert rejected.status_code == 503
+    assert int(rejected.headers["retry-after"]) >= 1
     assert live.status_code == 200
     assert (ready.status_code, ready.json()["parts"]["database"]) == (503, "not reachable")
     monkeypatch.undo()

@@ -54,8 +54,8 @@ async def test_a_disk_that_fills(
             assert (await http.post("/v1/adapters", data={"name": "poet"}, files=files)).status_code == 201
             before = _used(small_disk)
             large: Any = {"data": {"purpose": "fine-tune"}, "files": {"file": ("a", bytes(SIZE))}}
-            refused = await http.post("/v1/files", **large)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (507, "insufficient_storage")
+            rejected = await http.post("/v1/files", **large)
+            assert (rejected.status_code, rejected.json()["error"]["code"]) == (507, "insufficient_storage")
             assert _used(small_disk) == before, "the partial file is removed"
             assert (await http.get("/v1/files")).json()["data"] == []
             said = await http.post("/v1/completions", json={"model": "poet", "prompt": "hello"})

@@ -79,44 +79,44 @@ async def test_nothing_is_lost_or_counted_twice(postgres: PostgresServer, store:
         "secret": SECRET.decode(),
         "usage": str(tmp_path / "usage"),
     }
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     workers = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", WORKER, json.dumps(job), stdout=asyncio.subprocess.PIPE
         )
         for _ in range(WORKERS)
     ]
-    listening = [asyncio.create_task(_listen(worker, told)) for worker in workers]
+    listening = [asyncio.create_task(_listen(worker, reported)) for worker in workers]
     try:
-        await _until(told, 400)
+        await _until(reported, 400)
         await asyncio.to_thread(postgres.stop)
-        await _until(told, 800)
+        await _until(reported, 800)
         workers[0].kill()
-        await _until(told, 1200)
+        await _until(reported, 1200)
         await asyncio.to_thread(postgres.start)
-        await _until(told, 1600)
+        await _until(reported, 1600)
         workers[1].kill()
-        await _until(told, 2000)
+        await _until(reported, 2000)
     finally:
         for worker in workers:
             if worker.returncode is None:
                 worker.kill()
         await asyncio.gather(*listening)
     await _settle_leftovers(store, tmp_path / "usage")
-    await _check(postgres.url("usage"), told)
+    await _check(postgres.url("usage"), reported)
 
 
-async def _listen(worker: asyncio.subprocess.Process, told: dict[str, int]) -> None:
+async def _listen(worker: asyncio.subprocess.Process, reported: dict[str, int]) -> None:
     assert worker.stdout is not None
     async for line in worker.stdout:
         if line.endswith(b"\n"):
             id_, tokens = line.decode().split()
-            told[id_] = int(tokens)
+            reported[id_] = int(tokens)
     await worker.wait()
 
 
-async def _until(told: dict[str, int], requests: int) -> None:
-    while len(told) < requests:
+async def _until(reported: dict[str, int], requests: int) -> None:
+    while len(reported) < requests:
         await asyncio.sleep(0.02)
 
 
@@ -132,7 +132,7 @@ async def _settle_leftovers(store: Store, usage_folder: Path) -> None:
     assert list(usage_folder.iterdir()) == []
 
 
-async def _check(database_url: str, told: dict[str, int]) -> None:
+async def _check(database_url: str, reported: dict[str, int]) -> None:
     database = Database(database_url)
     async with database.operator() as session:
         rows = await session.execute(select(UsageRecordRow.id, UsageRecordRow.completion_tokens))
@@ -142,8 +142,8 @@ async def _check(database_url: str, told: dict[str, int]) -> None:
         ledger = (await session.execute(select(func.count(), func.sum(UsageRecordRow.completion_tokens)))).one()
     await database.close()
     assert {tuple(map(int, row[1:])) for row in by_width} == {tuple(map(int, ledger))}
-    assert set(told) <= set(billed)
-    unsaid = {id_: tokens for id_, tokens in billed.items() if told.get(id_) != tokens}
+    assert set(reported) <= set(billed)
+    unreported = {id_: tokens for id_, tokens in billed.items() if reported.get(id_) != tokens}
     # A worker killed between recording and printing had delivered one token more than it printed.
-    assert all(tokens == told.get(id_, 0) + 1 for id_, tokens in unsaid.items())
-    assert len(unsaid) <= WORKERS
+    assert all(tokens == reported.get(id_, 0) + 1 for id_, tokens in unreported.items())
+    assert len(unreported) <= WORKERS

@@ -115,6 +115,6 @@ async def the_curve(world: World, job: Job) -> dict[int, float]:
     """Return the training loss of each step, from the result file."""
     async with world.store.tenant(world.tenant.id) as scope:
         content = await scope.files.pieces(job.result_file or "")
-    told = b"".join([chunk async for chunk in world.store.blobs.of(world.tenant.id).pieces.read(content)])
-    rows = csv.DictReader(io.StringIO(told.decode()))
+    reported = b"".join([chunk async for chunk in world.store.blobs.of(world.tenant.id).pieces.read(content)])
+    rows = csv.DictReader(io.StringIO(reported.decode()))
     return {int(row["step"]): float(row["train_loss"]) for row in rows}

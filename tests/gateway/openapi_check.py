@@ -41,17 +41,17 @@ def check_value(document: dict[str, Any], schema: dict[str, Any], value: Any) ->
 
 def check_response(document: dict[str, Any], operation: dict[str, Any], response: httpx.Response) -> None:
     """Check that its status, headers, media type and body are documented."""
-    told = f"{operation['operationId']}: {response.status_code} {response.text[:500]}"
-    assert str(response.status_code) in operation["responses"], told
+    reported = f"{operation['operationId']}: {response.status_code} {response.text[:500]}"
+    assert str(response.status_code) in operation["responses"], reported
     documented = found(document, operation["responses"][str(response.status_code)])
     for name, reference in documented["headers"].items():
         header = found(document, reference)
         value = response.headers.get(name)
-        assert value is not None or not header["required"], f"{name} is missing: {told}"
+        assert value is not None or not header["required"], f"{name} is missing: {reported}"
         if value is not None:
             check_value(document, header["schema"], int(value) if header["schema"].get("type") == "integer" else value)
     own = {name for name in response.headers if name.startswith(("x-", "retry-", "openai-", "idempotent"))}
-    assert own <= {*documented["headers"], "x-accel-buffering"}, told
+    assert own <= {*documented["headers"], "x-accel-buffering"}, reported
     media = {name.replace(" ", ""): content for name, content in documented["content"].items()}
     content = (
         media.get(response.headers["content-type"].replace(" ", ""))

@@ -85,16 +85,16 @@ class _Server(uvicorn.Server):
 
     def __init__(self, settings: uvicorn.Config) -> None:
         super().__init__(settings)
-        self._told = asyncio.Event()
+        self._ending = asyncio.Event()
 
     def end(self) -> None:
         self.should_exit = True
-        self._told.set()
+        self._ending.set()
 
     async def main_loop(self) -> None:
         ticks = 0
         while not await self.on_tick(ticks):
-            await wait_for_event(self._told, 0.1)
+            await wait_for_event(self._ending, 0.1)
             ticks += 1
 
 

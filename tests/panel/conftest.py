@@ -8,11 +8,11 @@ from nicegui.elements.mixins.text_element import TextElement
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from loragate.panel.parts.elements.tag import div
-from tests.panel.world import PATIENCE, World, panel_world
+from tests.panel.world import WAIT_SECONDS, World, panel_world
 
 Cookie = Any  # playwright has no public name for it
 
-expect.set_options(timeout=PATIENCE * 1000)
+expect.set_options(timeout=WAIT_SECONDS * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A browser context that sends requests only to the panel and breaks no rule of its content security policy."""
     made = browser.new_context(viewport={"width": 1280, "height": 900})
-    made.set_default_timeout(PATIENCE * 1000)
+    made.set_default_timeout(WAIT_SECONDS * 1000)
     wrong: list[str] = []
     made.on("request", lambda request: wrong.append(request.url) if "127.0.0.1" not in request.url else None)
     made.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
@@ -71,9 +71,9 @@ def new_cookie(world: World, key: str) -> Cookie:
 def signed_in(page: Page, world: World, cookies: Callable[[str], Cookie]) -> Callable[..., Page]:
     """The page, signed in with this key, acme's unless stated otherwise."""
 
-    def sign_in(key: str | None = None, path: str = "/", *, anew: bool = False) -> Page:
+    def sign_in(key: str | None = None, path: str = "/", *, fresh_cookie: bool = False) -> Page:
         key = key or world.key
-        page.context.add_cookies([new_cookie(world, key) if anew else cookies(key)])
+        page.context.add_cookies([new_cookie(world, key) if fresh_cookie else cookies(key)])
         page.goto(f"{world.panel.url}{path}")
         expect(page.get_by_role("navigation", name="Pages")).to_be_attached()
         return page

@@ -44,8 +44,8 @@ def begin(sessions: Sessions) -> Session:
 
 async def test_an_idle_session_ends_and_notifies_its_pages(sessions: Sessions, clock: Clock) -> None:
     session = begin(sessions)
-    told: list[str] = []
-    session.pages["a"] = told.append
+    reported: list[str] = []
+    session.pages["a"] = reported.append
     clock.now += 59
     assert sessions.find(session.id) is session
     sessions.record_activity(session)
@@ -53,7 +53,7 @@ async def test_an_idle_session_ends_and_notifies_its_pages(sessions: Sessions, c
     assert sessions.find(session.id) is session
     clock.now += 2
     assert sessions.find(session.id) is None
-    assert told == ["idle"]
+    assert reported == ["idle"]
 
 
 async def test_no_session_lasts_forever(sessions: Sessions, clock: Clock) -> None:
@@ -87,11 +87,11 @@ async def test_one_failing_check_does_not_stop_the_others(clock: Clock) -> None:
     odd, fine = Answers(RuntimeError("odd")), Answers(None)
     for api in (odd, fine):
         sessions.begin(ACME, api).pages["a"] = lambda why: None
-    ended, told = sessions.begin(ACME, Answers(SignedOut("no more"))), asyncio.Event()
-    ended.pages |= {"gone": lambda why: 1 / 0, "there": lambda why: told.set()}  # type: ignore[dict-item]
+    ended, reported = sessions.begin(ACME, Answers(SignedOut("no more"))), asyncio.Event()
+    ended.pages |= {"gone": lambda why: 1 / 0, "there": lambda why: reported.set()}  # type: ignore[dict-item]
     checking = asyncio.create_task(sessions.run_check_loop())
     async with asyncio.timeout(120):
-        await told.wait()
+        await reported.wait()
         while min(odd.asked, fine.asked) < 3:
             await asyncio.sleep(0.01)
     assert not checking.done()

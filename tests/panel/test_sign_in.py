@@ -41,7 +41,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def test_signing_out_ends_the_session(signed_in: Callable[..., Page], context: BrowserContext, world: World) -> None:
-    page = signed_in(anew=True)
+    page = signed_in(fresh_cookie=True)
     (cookie,) = [each for each in context.cookies() if each["name"].startswith("loragate-panel-")]
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_text("You have signed out.")).to_be_visible()
@@ -65,7 +65,7 @@ def test_every_sign_in_has_its_own_id(world: World) -> None:
 def test_other_sites_cannot_open_a_session(
     signed_in: Callable[..., Page], context: BrowserContext, world: World
 ) -> None:
-    signed_in(anew=True)
+    signed_in(fresh_cookie=True)
     cookies = {each["name"]: each["value"] for each in context.cookies()}
     with world.panel.visitor(cookies=cookies) as browser:
         for origin in ({}, {"origin": "https://elsewhere.example"}, {"origin": "null"}):
@@ -112,6 +112,6 @@ def test_attempts_are_bounded(world: World) -> None:
 
 def test_a_restart_requires_a_new_sign_in(signed_in: Callable[..., Page], world: World) -> None:
     world.panel.restart()  # which also discards the attempts
-    page = signed_in(anew=True)
+    page = signed_in(fresh_cookie=True)
     world.panel.restart()
     expect(page.get_by_text("Your session has ended. Sign in again to continue.")).to_be_visible()

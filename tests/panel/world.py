@@ -22,7 +22,7 @@ from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
-PATIENCE = 120
+WAIT_SECONDS = 120
 
 
 @dataclass
@@ -41,7 +41,7 @@ class World:
 
     def api(self, key: str | None = None) -> httpx.Client:
         headers = {"authorization": f"Bearer {key or self.key}"}
-        return httpx.Client(base_url=self.gateway.url, headers=headers, timeout=PATIENCE, trust_env=False)
+        return httpx.Client(base_url=self.gateway.url, headers=headers, timeout=WAIT_SECONDS, trust_env=False)
 
     def adapter(self, name: str, *, seed: int = 0, poison: bool = False) -> Path:
         """Write an adapter's folder as PEFT saves it."""
@@ -143,7 +143,7 @@ class GatewayThread:
         await self.running.until_ready()
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_SECONDS)
 
 
 class Panel:
@@ -165,11 +165,13 @@ class Panel:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stderr=log, pass_fds=[self._listener.fileno()]
             )
-        assert httpx.get(f"{self.url}/healthz", timeout=PATIENCE, trust_env=False).is_success  # the socket waits for it
+        assert httpx.get(
+            f"{self.url}/healthz", timeout=WAIT_SECONDS, trust_env=False
+        ).is_success  # the socket waits for it
 
     def visitor(self, **given: Any) -> httpx.Client:
         """Return an HTTP client that behaves as a browser would, with these headers and cookies."""
-        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **given)
+        return httpx.Client(base_url=self.url, timeout=WAIT_SECONDS, trust_env=False, **given)
 
     def restart(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -179,7 +181,7 @@ class Panel:
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(WAIT_SECONDS)
         finally:
             self.process.kill()
             self._listener.close()
@@ -207,7 +209,7 @@ def panel_world(folder: Path, **settings: str) -> Iterator[World]:
 def _with_names(folder: Path, gateway: GatewayThread, panel: Panel) -> World:
     headers = {"authorization": f"Bearer {ADMIN_KEY}"}
     keys = []
-    with httpx.Client(base_url=gateway.url, headers=headers, timeout=PATIENCE, trust_env=False) as admin:
+    with httpx.Client(base_url=gateway.url, headers=headers, timeout=WAIT_SECONDS, trust_env=False) as admin:
         tenants = sorted(admin.get("/admin/v1/tenants").json()["data"], key=lambda each: each["name"])
         for tenant, name in zip(tenants, ("acme", "globex"), strict=True):
             assert admin.patch(f"/admin/v1/tenants/{tenant['id']}", json={"name": name}).is_success

@@ -38,17 +38,17 @@ async def test_an_alias_is_replaced_as_a_whole(two_versions: Any) -> None:
 )
 async def test_targets_are_checked(two_versions: Any, targets: list[AliasTarget], param: str) -> None:
     async with two_versions.adapters(write=True) as adapters:
-        with pytest.raises(Invalid) as refused:
+        with pytest.raises(Invalid) as rejected:
             await adapters.set_alias("support", "live", targets)
-    assert refused.value.param == param
+    assert rejected.value.param == param
 
 
 @pytest.mark.parametrize("version", [0, -1, 3, 2**31, 2**63, 10**30])
 async def test_a_target_that_does_not_exist_is_named(two_versions: Any, version: int) -> None:
     async with two_versions.adapters(write=True) as adapters:
-        with pytest.raises(NotFound) as refused:
+        with pytest.raises(NotFound) as rejected:
             await adapters.set_alias("support", "live", [AliasTarget(1), AliasTarget(version)])
-        assert refused.value.param == "targets[1].version"
+        assert rejected.value.param == "targets[1].version"
         assert "live" not in await adapters.aliases("support")
 
 
@@ -110,10 +110,10 @@ def test_targets_get_exactly_their_share() -> None:
 )
 async def test_anything_missing_is_the_same_404(two_versions: Any, name: str, wanted: dict[str, Any]) -> None:
     async with two_versions.adapters() as adapters:
-        with pytest.raises(NotFound) as refused:
+        with pytest.raises(NotFound) as rejected:
             (await adapters.route(name, **wanted)).pick()
-    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
-    assert len(refused.value.message) < 200
+    assert (rejected.value.status, rejected.value.code) == (404, "model_not_found")
+    assert len(rejected.value.message) < 200
 
 
 async def test_an_adapter_of_another_base_is_not_served(two_versions: Any, manifest: engine_pb2.Manifest) -> None:
@@ -163,9 +163,9 @@ async def test_a_deleted_alias_resolves_to_nothing_and_leaves_its_versions(two_v
 
 async def test_the_default_alias_cannot_be_deleted(two_versions: Any) -> None:
     async with two_versions.adapters(write=True) as adapters:
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Conflict) as rejected:
             await adapters.delete_alias("support", "default")
-        assert (refused.value.code, refused.value.param) == ("default_alias", "alias")
+        assert (rejected.value.code, rejected.value.param) == ("default_alias", "alias")
         assert (await adapters.route("support")).pick().version == 2
     async with two_versions.adapters(two_versions.other, write=True) as adapters:
         with pytest.raises(NotFound):

@@ -16,9 +16,9 @@ async def three_versions(world: Any) -> Any:
 async def test_a_version_that_an_alias_targets_cannot_be_deleted(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "canary", [AliasTarget(2), AliasTarget(3)])
-        with pytest.raises(Conflict, match="`canary`") as refused:
+        with pytest.raises(Conflict, match="`canary`") as rejected:
             await adapters.delete_version("support", 2)
-        assert refused.value.status == 409
+        assert rejected.value.status == 409
         await adapters.set_alias("support", "canary", [AliasTarget(3)])
         await adapters.delete_version("support", 2)
         assert [version.version for version in await adapters.versions("support")] == [3, 1]

@@ -45,13 +45,13 @@ async def test_alias_targets_are_kept_starting_with_the_oldest_adapter(world: An
 async def test_pins_and_prefetches_are_limited(world: Any) -> None:
     first, second = await world.publish("a", seed=1), await world.publish("b", seed=2)
     await _place(world, first.adapter_id, Placement.PINNED, on_device=1)
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as rejected:
         await _place(world, second.adapter_id, Placement.PINNED, on_device=1)
-    assert refused.value.code == "too_many_pins"
+    assert rejected.value.code == "too_many_pins"
     size = first.size_bytes + second.size_bytes
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as rejected:
         await _place(world, second.adapter_id, Placement.PREFETCHED, on_disk=size - 1)
-    assert refused.value.code == "insufficient_disk"
+    assert rejected.value.code == "insufficient_disk"
     await _place(world, second.adapter_id, Placement.PREFETCHED, on_device=1, on_disk=size)
     assert len(await _placed(world)) == 2
     await _place(world, first.adapter_id, None, on_device=0, on_disk=0)

@@ -117,9 +117,9 @@ async def test_a_disabled_versions_share_goes_to_the_others(three_versions: Any)
         disabled = await adapters.enable_version("support", 1, False)
         route = await adapters.route("support", alias="live")
         after = [route.pick(draw=step / 80).version for step in range(80)]
-        with pytest.raises(Forbidden) as refused:
+        with pytest.raises(Forbidden) as rejected:
             (await adapters.route("support", version=1)).pick()
-        assert (refused.value.status, refused.value.code) == (403, "adapter_disabled")
+        assert (rejected.value.status, rejected.value.code) == (403, "adapter_disabled")
         assert (await adapters.enable_version("support", 1, True)).status is VersionStatus.READY
         assert (await adapters.route("support", version=1)).pick().version == 1
     assert disabled.status is VersionStatus.DISABLED
@@ -166,9 +166,9 @@ async def test_a_name_that_was_taken_meanwhile_is_not_taken_back(three_versions:
         await adapters.delete("support")
     await three_versions.publish("support")
     async with three_versions.adapters(write=True) as adapters:
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Conflict) as rejected:
             await adapters.restore("support")
-        assert refused.value.code == "name_taken"
+        assert rejected.value.code == "name_taken"
         await adapters.delete("support")
         assert (await adapters.restore("support")).latest_version == 1  # the one that had the name last
 
@@ -209,10 +209,10 @@ async def test_restored_versions_count_against_the_quota(three_versions: Any) ->
     await three_versions.publish("other")
     async with three_versions.store.admin(write=True) as admin:
         await admin.tenants.update(three_versions.acme.id, limits={"max_adapters": 1})
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(Conflict) as rejected:
         async with three_versions.adapters(write=True) as adapters:
             await adapters.restore("support")
-    assert refused.value.code == "quota_exceeded"
+    assert rejected.value.code == "quota_exceeded"
     async with three_versions.adapters() as adapters:
         assert [adapter.name for adapter in await adapters.list()] == ["other"]
 
@@ -220,7 +220,7 @@ async def test_restored_versions_count_against_the_quota(three_versions: Any) ->
 async def test_ranks_are_a_quota_too(world: Any) -> None:
     async with world.store.admin(write=True) as admin:
         await admin.tenants.update(world.acme.id, limits={"max_adapter_rank": 4})
-    with pytest.raises(Conflict, match="max_adapter_rank") as refused:
+    with pytest.raises(Conflict, match="max_adapter_rank") as rejected:
         await world.publish("support", rank=8)
-    assert refused.value.code == "quota_exceeded"
+    assert rejected.value.code == "quota_exceeded"
     assert (await world.publish("support", rank=4)).version == 1

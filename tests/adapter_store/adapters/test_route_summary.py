@@ -83,13 +83,13 @@ async def _from_tables(world: Any, tenant: Any) -> tuple[dict[str, int], dict[st
 
 
 async def _check(world: Any, tenant: Any, acts: Any) -> int:
-    told, (latest, routes, routed) = await _summary(world, tenant), await _from_tables(world, tenant)
-    for adapter in told:
+    reported, (latest, routes, routed) = await _summary(world, tenant), await _from_tables(world, tenant)
+    for adapter in reported:
         assert adapter.latest_version == latest.get(adapter.id), acts
         assert adapter.aliases == routes[adapter.id], acts
         assert list(adapter.aliases) == sorted(adapter.aliases)
         assert adapter.routed == routed[adapter.id], acts
-    return len(told)
+    return len(reported)
 
 
 @settings(max_examples=5)

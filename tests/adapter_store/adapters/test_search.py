@@ -189,9 +189,9 @@ async def test_pages_stay_consistent_while_others_are_added_and_removed(
     ],
 )
 async def test_descriptions_and_tags_are_bounded(world: Any, said: Any, param: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         await world.publish("poet", **said)
-    assert refused.value.param == param
+    assert rejected.value.param == param
     assert await _names(world, AdapterFilter(), "tenant") == []
 
 
@@ -200,16 +200,16 @@ async def test_descriptions_and_tags_are_bounded(world: Any, said: Any, param: s
     [({"search": "x" * 101}, "search"), ({"search": "a\nb"}, "search"), ({"search": "a\0b"}, "search")],
 )
 async def test_queries_are_bounded(world: Any, asked: Any, param: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         await _names(world, AdapterFilter(**asked), "operator")
-    assert refused.value.param == param
+    assert rejected.value.param == param
 
 
 @pytest.mark.parametrize("tags", [("a,b",), ("",), tuple("abcdefghi")])
 def test_queried_tags_are_bounded(tags: tuple[str, ...]) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         AdapterFilter(tags=tags)
-    assert refused.value.param == "tag"
+    assert rejected.value.param == "tag"
 
 
 async def test_existing_adapters_are_found_after_the_migration(library: Any, database_url: str) -> None:

@@ -149,9 +149,9 @@ async def test_a_grace_period_never_extends_a_keys_life(world: Any) -> None:
     ],
 )
 async def test_bad_values_are_named(world: Any, options: dict[str, Any], param: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         await _create(world, **options)
-    assert refused.value.param == param
+    assert rejected.value.param == param
 
 
 @pytest.mark.parametrize("key_id", ["nothing", "\ud800", "\0", "x" * 1000])
@@ -180,9 +180,9 @@ async def test_a_given_admin_key_replaces_the_stored_one(store: Any) -> None:
 
 @pytest.mark.parametrize("key", ["x" * 23, "", "x" * 24 + "\n", " " * 30, "x" * 257])
 async def test_a_bad_admin_key_is_rejected_without_repeating_it(store: Any, key: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         await store.set_admin_key(key)
-    assert key == "" or key not in refused.value.message
+    assert key == "" or key not in rejected.value.message
     assert await store.authenticate(key) is None
 
 

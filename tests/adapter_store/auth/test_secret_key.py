@@ -27,9 +27,9 @@ def test_a_given_key_wins_and_is_not_written(tmp_path: Path) -> None:
 
 
 def test_a_short_key_is_rejected_without_repeating_it(tmp_path: Path) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         load_or_create_secret_key(tmp_path, "short")
-    assert "short" not in refused.value.message
+    assert "short" not in rejected.value.message
 
 
 async def test_concurrent_processes_agree(tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ async def test_keys_newest_first(world: Any) -> None:
 @pytest.mark.parametrize("after", ["ad_nothing", "", "\0", "\ud800", "x" * 1000])
 async def test_an_invented_cursor_is_rejected(world: Any, after: str) -> None:
     async with world.adapters() as adapters:
-        with pytest.raises(Invalid) as refused:
+        with pytest.raises(Invalid) as rejected:
             await adapters.list(after=after)
-    assert refused.value.param == "after"
+    assert rejected.value.param == "after"
 
 
 async def test_another_tenants_id_is_not_a_cursor(world: Any) -> None:
@@ -98,9 +98,9 @@ async def test_another_tenants_id_is_not_a_cursor(world: Any) -> None:
 @pytest.mark.parametrize("limit", [0, -1, 101])
 async def test_limits_are_bounded(world: Any, limit: int) -> None:
     async with world.adapters() as adapters:
-        with pytest.raises(Invalid) as refused:
+        with pytest.raises(Invalid) as rejected:
             await adapters.list(limit=limit)
-    assert refused.value.param == "limit"
+    assert rejected.value.param == "limit"
 
 
 async def test_updating_a_tenant_changes_only_given_fields(world: Any) -> None:
@@ -122,14 +122,14 @@ async def test_updating_a_tenant_changes_only_given_fields(world: Any) -> None:
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e9])
 async def test_a_weight_is_positive_and_bounded(world: Any, weight: float) -> None:
     async with world.store.admin(write=True) as admin:
-        with pytest.raises(Invalid) as refused:
+        with pytest.raises(Invalid) as rejected:
             await admin.tenants.update(world.acme.id, weight=weight)
-    assert refused.value.param == "weight"
+    assert rejected.value.param == "weight"
 
 
 @pytest.mark.parametrize("name", ["", " x", "a\0b", "x" * 101, "\ud800"])
 async def test_a_tenants_name_is_checked(world: Any, name: str) -> None:
     async with world.store.admin(write=True) as admin:
-        with pytest.raises(Invalid) as refused:
+        with pytest.raises(Invalid) as rejected:
             await admin.tenants.create(name)
-    assert refused.value.param == "name"
+    assert rejected.value.param == "name"

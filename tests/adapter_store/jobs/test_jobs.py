@@ -272,9 +272,9 @@ async def test_jobs_of_a_tenant_are_limited_unless_set_to_unlimited(world: Any) 
     await limited(world, max_unfinished_jobs=2)
     first = await as_tenant(world, "create", REQUEST)
     await as_tenant(world, "create", replace(REQUEST, method="dpo"))
-    with pytest.raises(Conflict, match="max_unfinished_jobs") as refused:
+    with pytest.raises(Conflict, match="max_unfinished_jobs") as rejected:
         await as_tenant(world, "create", REQUEST)
-    assert refused.value.code == "too_many_jobs"
+    assert rejected.value.code == "too_many_jobs"
     await as_tenant(world, "cancel", first.id)
     await as_tenant(world, "create", REQUEST)
     await limited(world, max_unfinished_jobs=None)
@@ -388,9 +388,9 @@ async def test_a_tenants_limits_are_checked_before_the_work(world: Any) -> None:
     await world.publish("poet")
     for limits, name in (({"max_adapters": 1}, "max_adapters"), ({"max_storage_bytes": 1}, "max_storage_bytes")):
         await limited(world, **{"max_adapters": None, "max_storage_bytes": None, **limits})
-        with pytest.raises(Conflict, match=name) as refused:
+        with pytest.raises(Conflict, match=name) as rejected:
             await as_tenant(world, "create", REQUEST)
-        assert refused.value.code == "quota_exceeded"
+        assert rejected.value.code == "quota_exceeded"
     await limited(world, max_adapters=2, max_storage_bytes=None)
     await as_tenant(world, "create", REQUEST)
 

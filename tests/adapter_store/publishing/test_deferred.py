@@ -83,8 +83,8 @@ async def test_a_version_without_an_engine_waits_and_is_ready_after_its_probe(wo
     assert (said.tags, said.text) == (("a", "b"), "of haiku")
     assert await _due(world) is None
     assert await _pending(world, 1) is None
-    told = [action for action in await _actions(world) if action.startswith("adapter_version")]
-    assert told == ["adapter_version.defer", "adapter_version.create"]
+    reported = [action for action in await _actions(world) if action.startswith("adapter_version")]
+    assert reported == ["adapter_version.defer", "adapter_version.create"]
 
 
 async def test_an_earlier_use_is_rejected_for_its_tenant_only(world: Any) -> None:
@@ -92,9 +92,9 @@ async def test_an_earlier_use_is_rejected_for_its_tenant_only(world: Any) -> Non
     await _defer(world, seed=2, alias="canary")
     async with world.adapters(write=True) as adapters:
         for use in (adapters.route("support", version=2), adapters.route("support", alias="canary")):
-            with pytest.raises(Conflict, match="Version 2 of `support` is still being checked") as refused:
+            with pytest.raises(Conflict, match="Version 2 of `support` is still being checked") as rejected:
                 await use
-            assert refused.value.code == "adapter_verifying"
+            assert rejected.value.code == "adapter_verifying"
         with pytest.raises(Conflict, match="Version 2 is verifying"):
             await adapters.set_alias("support", "x", [AliasTarget(2)])
         assert (await adapters.route("support")).pick().version == 1
@@ -106,10 +106,10 @@ async def test_an_earlier_use_is_rejected_for_its_tenant_only(world: Any) -> Non
 
 async def test_a_rejected_version_has_the_reason_and_frees_its_name(world: Any) -> None:
     await _defer(world)
-    refused = await _finish(world, await _due(world), _overflowing)
-    assert (refused.status, refused.reason) == (VersionStatus.REJECTED, "it gives NaN")
-    told = await _pending(world, 1)
-    assert (told.status, told.reason) == (VersionStatus.REJECTED, "it gives NaN")
+    rejected = await _finish(world, await _due(world), _overflowing)
+    assert (rejected.status, rejected.reason) == (VersionStatus.REJECTED, "it gives NaN")
+    reported = await _pending(world, 1)
+    assert (reported.status, reported.reason) == (VersionStatus.REJECTED, "it gives NaN")
     assert await _due(world) is None
     assert (await world.store.sweep(NOW)).adapters == 1
     assert (await world.publish("support", seed=2)).version == 1
@@ -129,7 +129,7 @@ async def test_one_process_at_a_time_probes(world: Any) -> None:
     await held.asked.wait()
     assert await _due(world) is None
     assert await _finish(world, due, _overflowing) is None
-    held.told.set()
+    held.verdict.set()
     assert (await first).status is VersionStatus.READY
 
 

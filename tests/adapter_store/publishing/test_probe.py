@@ -46,7 +46,7 @@ async def test_a_version_being_verified_is_invisible_and_blocks_nothing(world: A
             with pytest.raises(NotFound):
                 await look
     assert (await world.store.sweep(timedelta(hours=1), NOW)).adapters == 0
-    held.told.set()
+    held.verdict.set()
     assert (await publishing).version == 1
 
 
@@ -62,7 +62,7 @@ async def test_a_version_becomes_ready_and_its_alias_moves_in_one_step(world: An
             await adapters.version("support", 2)
         (verifying,) = await adapters.versions("support", status=VersionStatus.VERIFYING)
     assert (verifying.version, verifying.status) == (2, VersionStatus.VERIFYING)
-    held.told.set()
+    held.verdict.set()
     assert (await publishing).status is VersionStatus.READY
     async with world.adapters() as adapters:
         assert (await adapters.route("support")).pick().version == 2
@@ -109,7 +109,7 @@ async def test_a_rejected_first_version_leaves_the_name_to_another_that_is_being
     await held.asked.wait()
     with pytest.raises(AdapterInvalid):
         await _send(world, seed=2, probe=_rejected)
-    held.told.set()
+    held.verdict.set()
     assert (await publishing).version == 1
     async with world.adapters() as adapters:
         assert (await adapters.get("support")).latest_version == 1
@@ -120,7 +120,7 @@ async def test_a_later_upload_that_is_ready_first_keeps_the_alias(world: Any) ->
     publishing = asyncio.create_task(_send(world, seed=1, probe=held))
     await held.asked.wait()
     assert (await world.publish("support", seed=2)).version == 2
-    held.told.set()
+    held.verdict.set()
     assert (await publishing).version == 1
     async with world.adapters() as adapters:
         assert (await adapters.route("support")).pick().version == 2
@@ -133,7 +133,7 @@ async def test_an_adapter_deleted_meanwhile_stays_deleted(world: Any) -> None:
     await held.asked.wait()
     async with world.adapters(write=True) as adapters:
         await adapters.delete("support")
-    held.told.set()
+    held.verdict.set()
     with pytest.raises(Conflict, match="deleted while"):
         await publishing
     async with world.adapters() as adapters:

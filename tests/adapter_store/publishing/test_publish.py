@@ -84,9 +84,9 @@ async def test_concurrent_publications_get_different_numbers(world: Any) -> None
 
 
 async def test_a_rejected_adapter_leaves_nothing(world: Any, blob_files: Any) -> None:
-    with pytest.raises(AdapterInvalid) as refused:
+    with pytest.raises(AdapterInvalid) as rejected:
         await world.publish("support", target_modules=["no_such_module"])
-    assert refused.value.param
+    assert rejected.value.param
     async with world.adapters() as adapters:
         assert len(await adapters.list()) == 0
     assert not blob_files.names(".safetensors")
@@ -96,9 +96,9 @@ async def test_a_non_finite_tensor_is_named(world: Any) -> None:
     upload = world.make_upload()
     broken = bytearray(upload.tensors)
     broken[-4:] = b"\x00\x00\xc0\x7f"  # NaN
-    with pytest.raises(AdapterInvalid) as refused:
+    with pytest.raises(AdapterInvalid) as rejected:
         await world.send("support", upload.config, io.BytesIO(bytes(broken)))
-    assert "lora_" in str(refused.value.param)
+    assert "lora_" in str(rejected.value.param)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ async def test_a_non_finite_tensor_is_named(world: Any) -> None:
     ],
 )
 async def test_names_are_checked(world: Any, name: str, alias: str, param: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as rejected:
         await world.publish(name, alias=alias)
-    assert refused.value.param == param
+    assert rejected.value.param == param
 
 
 async def test_without_a_manifest_nothing_is_accepted(store: Any, make_upload: Any) -> None:

@@ -51,8 +51,8 @@ async def _statuses(world: Any, name: str) -> list[str]:
 @pytest.mark.parametrize("what", CHANGES)
 async def test_only_damaged_content_is_quarantined(world: Any, blob_files: Any, what: str) -> None:
     before = await world.publish("support", seed=1)
-    heard: list[None] = []
-    world.store.on_damage = lambda: heard.append(None)
+    received: list[None] = []
+    world.store.on_damage = lambda: received.append(None)
     good = await _read(world, before.digest)
     damaged = await world.publish("support", seed=2)
     await world.publish("twin", seed=2)
@@ -69,15 +69,15 @@ async def test_only_damaged_content_is_quarantined(world: Any, blob_files: Any, 
     assert await _statuses(world, "support") == ["quarantined", "ready"]
     assert await _statuses(world, "twin") == ["quarantined"]
     assert await _read(world, before.digest) == good
-    assert len(heard) == 1
+    assert len(received) == 1
     with pytest.raises(LookupError):
         await _read(world, damaged.digest)
     async with world.store.tenant(world.other.id) as scope:
         assert [version.status.value for version in await scope.adapters.versions("support")] == ["ready"]
     async with world.store.admin() as admin:
-        told = list(await admin.audit.list(tenant_id=world.acme.id, action="adapter_version.quarantine"))
-    assert {event.target for event in told} == {"adapter_version:support:2", "adapter_version:twin:1"}
-    assert all(event.after["reason"] for event in told)
+        reported = list(await admin.audit.list(tenant_id=world.acme.id, action="adapter_version.quarantine"))
+    assert {event.target for event in reported} == {"adapter_version:support:2", "adapter_version:twin:1"}
+    assert all(event.after["reason"] for event in reported)
     await world.store.sweep(timedelta(0))
     assert len(blob_files.names(TENSORS_FILE)) == 3, "it is kept for who wants to know"
 

@@ -204,9 +204,9 @@ async def test_pages_contain_every_row_once_in_order(world: Any) -> None:
 async def test_an_invalid_cursor_is_rejected(world: Any, after: str) -> None:
     async with world.store.admin() as admin:
         for groupings in ({Grouping.ADAPTER}, {Grouping.DAY}, {Grouping.MODEL}):
-            with pytest.raises(Invalid) as refused:
+            with pytest.raises(Invalid) as rejected:
                 await admin.usage.rows(UsageQuery(*EVER, frozenset(groupings)), after=after)
-            assert refused.value.param == "after"
+            assert rejected.value.param == "after"
 
 
 async def test_a_period_is_widened_to_whole_buckets(world: Any) -> None:

@@ -47,9 +47,9 @@ def test_the_life_of_an_adapter(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tenant")
 def test_a_broken_adapter_is_rejected_with_the_tensors_name(tmp_path: Path) -> None:
-    refused = run("adapters", "upload", str(write_adapter(tmp_path / "broken", poison=True)), status=1)
-    assert "lora_B" in refused.stderr
-    assert "(request req_" in refused.stderr
+    rejected = run("adapters", "upload", str(write_adapter(tmp_path / "broken", poison=True)), status=1)
+    assert "lora_B" in rejected.stderr
+    assert "(request req_" in rejected.stderr
     assert run("adapters", "list").stdout == ""
 
 

@@ -116,8 +116,8 @@ async def test_an_import_is_followed_to_its_end(tmp_path: Path, monkeypatch: pyt
             assert rows(done.stdout)[0][:3] == ["poet", "1", "canary"]
             assert {asked.headers["authorization"] for asked in hub.asked} == {"Bearer hf_secret"}
             hub.replies.clear()
-            refused = await asyncio.to_thread(run, *source, status=1)
-            assert "has no adapter_config.json at this commit" in refused.stderr
+            caught = await asyncio.to_thread(run, *source, status=1)
+            assert "has no adapter_config.json at this commit" in caught.stderr
 
 
 def test_a_large_adapter_survives_connections_that_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,9 +52,9 @@ def test_a_conversation_includes_both_sides(server: ChatServer) -> None:
 
 
 def test_an_error_status_is_printed_as_a_sentence(server: ChatServer) -> None:
-    refused = chat("hello", "--model", "missing", status=1)
-    assert refused.stderr == "error: No such model. (request req_42)\n"
-    assert refused.stdout == ""
+    rejected = chat("hello", "--model", "missing", status=1)
+    assert rejected.stderr == "error: No such model. (request req_42)\n"
+    assert rejected.stdout == ""
 
 
 def test_an_error_event_ends_the_line_and_the_command(server: ChatServer) -> None:

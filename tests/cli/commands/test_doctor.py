@@ -125,9 +125,9 @@ def test_the_limits_of_a_postgres_are_reported(monkeypatch: pytest.MonkeyPatch, 
         assert found["database"]["status"] == found["connections"]["status"] == "ok"
         assert "197 allowed" in found["connections"]["found"]
         monkeypatch.setenv("LORAGATE_WORKERS", "14")
-        refused = findings("--port", "0", status=1)["connections"]
-        assert refused["status"] == "fail"
-        assert "LORAGATE_WORKERS" in refused["advice"]
+        rejected = findings("--port", "0", status=1)["connections"]
+        assert rejected["status"] == "fail"
+        assert "LORAGATE_WORKERS" in rejected["advice"]
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_a_bucket_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
         fs, root = url_to_fs(url, use_listings_cache=False)
         assert fs.find(root) == []
         monkeypatch.setenv("LORAGATE_BLOB_URL", "s3://a-bucket-that-is-not-there/prefix")
-        refused = findings("--port", "0", status=1)["blobs"]
-    assert refused["status"] == "fail"
-    assert "NoSuchBucket" in refused["found"] or "bucket" in refused["found"]
-    assert "LORAGATE_BLOB_URL" in refused["advice"]
+        rejected = findings("--port", "0", status=1)["blobs"]
+    assert rejected["status"] == "fail"
+    assert "NoSuchBucket" in rejected["found"] or "bucket" in rejected["found"]
+    assert "LORAGATE_BLOB_URL" in rejected["advice"]
 
 
 def test_a_bad_setting_is_a_finding_and_does_not_end_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

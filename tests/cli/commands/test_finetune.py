@@ -98,10 +98,10 @@ def test_a_job_is_created_followed_and_listed(world: World) -> None:
     assert [step.split(",")[0] for step in steps] == ["Step 1/8", "Step 2/8", "Step 3/8", "Step 4/8"]
     assert "Nearly there." in watched.stderr
 
-    told = [json.loads(line) for line in run("finetune", "watch", job_id, "--json").stdout.splitlines()]
-    assert [each["object"] for each in told[-2:]] == ["fine_tuning.job.event", "fine_tuning.job"]
-    assert told[-1]["seed"] == 7
-    asked = told[-1]["method"]["supervised"]["hyperparameters"]
+    reported = [json.loads(line) for line in run("finetune", "watch", job_id, "--json").stdout.splitlines()]
+    assert [each["object"] for each in reported[-2:]] == ["fine_tuning.job.event", "fine_tuning.job"]
+    assert reported[-1]["seed"] == 7
+    asked = reported[-1]["method"]["supervised"]["hyperparameters"]
     assert (asked["n_epochs"], asked["packing"]) == (2, True)
 
     assert run("finetune", "list").stdout.split("\t")[:2] == [job_id, "succeeded"]
@@ -170,16 +170,16 @@ def test_ctrl_c_leaves_the_job_running_and_prints_how_to_follow_it(world: World)
 def test_a_bad_file_is_rejected_by_line_and_not_sent(world: World) -> None:
     file = Path(world.data())
     file.write_text(file.read_text() + "\nnot json\n{}")
-    refused = run("finetune", "create", str(file), status=1).stderr
-    assert "was not uploaded: Line 13: " in refused
-    assert "\n  Line 14: " in refused
+    rejected = run("finetune", "create", str(file), status=1).stderr
+    assert "was not uploaded: Line 13: " in rejected
+    assert "\n  Line 14: " in rejected
     assert "at least 10" in run("finetune", "create", world.data(3), status=1).stderr
     assert "for the method 'supervised'" in run("finetune", "create", world.data(), "--method", "dpo", status=1).stderr
     assert "no file nowhere.jsonl" in run("finetune", "create", "nowhere.jsonl", status=1).stderr
     file.write_text("not json")
     for held_out in ("nowhere.jsonl", str(file)):
-        refused = run("finetune", "create", world.data(name="good.jsonl"), "--validation-file", held_out, status=1)
-        assert "uploading" not in refused.stderr, "nothing is sent that no job would read"
+        rejected = run("finetune", "create", world.data(name="good.jsonl"), "--validation-file", held_out, status=1)
+        assert "uploading" not in rejected.stderr, "nothing is sent that no job would read"
     assert run("finetune", "list").stdout == ""
 
 

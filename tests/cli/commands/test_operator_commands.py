@@ -109,14 +109,14 @@ def test_rejections_are_sentences_with_the_request_id() -> None:
 
 @pytest.mark.usefixtures("server")
 def test_a_wrong_admin_key_is_rejected() -> None:
-    refused = run("tenants", "list", "--admin-key", "not the admin key of the tests", status=1)
-    assert "(request req_" in refused.stderr
+    rejected = run("tenants", "list", "--admin-key", "not the admin key of the tests", status=1)
+    assert "(request req_" in rejected.stderr
 
 
 @pytest.mark.usefixtures("server")
 def test_a_trace_of_an_unreachable_engine_writes_no_file(tmp_path: Path) -> None:
-    refused = run("engine-trace", str(tmp_path / "trace.json"), status=1)
-    assert "engine does not respond" in refused.stderr
+    rejected = run("engine-trace", str(tmp_path / "trace.json"), status=1)
+    assert "engine does not respond" in rejected.stderr
     assert not (tmp_path / "trace.json").exists()
 
 

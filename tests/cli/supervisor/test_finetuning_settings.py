@@ -32,7 +32,7 @@ def settings(**finetune: Any) -> Settings:
     return load(model="a/model", data_dir=Path("data"), finetune=finetune)
 
 
-def refused(chosen: Settings) -> str:
+def rejected(chosen: Settings) -> str:
     with pytest.raises(CliError) as caught:
         service_config(chosen, None)
     assert caught.value.status == 2
@@ -44,7 +44,7 @@ def test_without_the_extra_a_server_continues_and_a_worker_fails(monkeypatch: py
     without(monkeypatch, "trl", "bitsandbytes")
     assert part(settings(), "a/model", "unix:/engine", said.append) is None
     assert said == ["no fine-tuning: trl, bitsandbytes not installed (pip install 'loragate[finetune]')"]
-    assert refused(settings()) == "training needs trl, bitsandbytes: pip install 'loragate[finetune]'"
+    assert rejected(settings()) == "training needs trl, bitsandbytes: pip install 'loragate[finetune]'"
     said.clear()
     assert part(settings(enabled=False), "a/model", "unix:/engine", said.append) is None
     assert said == []
@@ -52,7 +52,7 @@ def test_without_the_extra_a_server_continues_and_a_worker_fails(monkeypatch: py
 
 def test_a_report_target_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "mlflow", "wandb")
-    assert refused(settings(report_to=["tensorboard", "mlflow"])) == (
+    assert rejected(settings(report_to=["tensorboard", "mlflow"])) == (
         "LORAGATE_FINETUNE__REPORT_TO: mlflow is not installed"
     )
     assert service_config(settings(report_to=["tensorboard"]), None).trainer.report_to == ("tensorboard",)

@@ -87,16 +87,16 @@ async def test_a_stopped_engine_is_detected(client: EngineClient, engine: asynci
 async def test_a_hanging_interpreter_is_detected_eventually(
     engine: asyncio.subprocess.Process, client: EngineClient, tmp_path: Path
 ) -> None:
-    impatient = EngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=1.0)
-    await impatient.start()
-    while not impatient.ready:
+    short_timeouts = EngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=1.0)
+    await short_timeouts.start()
+    while not short_timeouts.ready:
         await asyncio.sleep(0.02)
-    async with impatient.generate(request(silence=60)) as deltas:
+    async with short_timeouts.generate(request(silence=60)) as deltas:
         await anext(deltas)
         with pytest.raises(EngineUnavailable):
             async for _ in deltas:
                 pass
-    await impatient.close()
+    await short_timeouts.close()
 
 
 async def test_a_client_that_was_held_up_does_not_report_the_engine_lost(

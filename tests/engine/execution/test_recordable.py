@@ -73,8 +73,8 @@ class NoTransfers(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         given = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
         made = result if isinstance(result, Tensor) else None
-        nobody_waits = self.unwaited and (kwargs or {}).get("non_blocking")
-        if made is not None and made.device == DEVICE and not nobody_waits:
+        nothing_waits = self.unwaited and (kwargs or {}).get("non_blocking")
+        if made is not None and made.device == DEVICE and not nothing_waits:
             brought = [a for a in given if a.device.type == "cpu" and a.ndim > 0]
             assert not brought, f"{func} takes {[tuple(a.shape) for a in brought]} from the host"
             assert not func.__name__.startswith(("_to_copy", "copy_")) or all(a.device == DEVICE for a in given)

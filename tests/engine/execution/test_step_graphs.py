@@ -170,13 +170,13 @@ def test_a_failed_capture_costs_only_speed(
 class NothingFromTheHost(TorchDispatchMode):
     """Rejects what would make a capture wait for the device, or keep one of the host's values forever."""
 
-    REFUSED = ("_local_scalar_dense", "nonzero", "lift_fresh", "item", "_unique", "masked_select", "equal")
+    REJECTED = ("_local_scalar_dense", "nonzero", "lift_fresh", "item", "_unique", "masked_select", "equal")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.split(".")[0]
         masks = [i for i in args[1] or () if i is not None and i.dtype == torch.bool] if name == "index" else []
         assert not masks, f"{name} by a mask in a recording"
-        assert not name.startswith(self.REFUSED), f"{name} in a recording"
+        assert not name.startswith(self.REJECTED), f"{name} in a recording"
         return func(*args, **(kwargs or {}))
 
 

@@ -57,7 +57,7 @@ KEPT: list[dict[str, Any]] = [
     {"title": "t", "description": "d", "$comment": "c", "default": 1, "examples": [1], "deprecated": True} | DIGIT,
     {"x-guidance": {"whitespace_pattern": "\\n*", "lenient": True}} | closed(a=DIGIT),
 ]
-REFUSED = {
+REJECTED = {
     "not": {"type": "null"},
     "if": {"type": "null"},
     "then": {"type": "null"},
@@ -126,8 +126,8 @@ def test_accepted_keywords_are_enforced(
         assert b"\n" not in text
 
 
-@pytest.mark.parametrize("keyword", REFUSED)
+@pytest.mark.parametrize("keyword", REJECTED)
 def test_unsupported_keywords_are_rejected_by_name(compiler: GrammarCompiler, keyword: str) -> None:
-    refusal = compiled(compiler, {"type": ["object", "array"], keyword: REFUSED[keyword]})
-    assert isinstance(refusal, GrammarRejected)
-    assert keyword in str(refusal)
+    rejection = compiled(compiler, {"type": ["object", "array"], keyword: REJECTED[keyword]})
+    assert isinstance(rejection, GrammarRejected)
+    assert keyword in str(rejection)

@@ -87,11 +87,11 @@ def submit(engine: LocalEngine, prompt: int, name: str | None, way: int, new: in
 
 def client_view(outputs: list[Output], index: int, near: Callable[[Any], Any] = list) -> list[Any]:
     """Return what a client receives, except how much of its prompt was cached; `near` rounds numbers for comparison."""
-    heard = []
+    received = []
     for o in (o for o in outputs if o.index == index):
         logprobs = [] if o.logprob is None else [o.logprob.logprob, *(n for pair in o.logprob.top for n in pair)]
-        heard.append((o.token, o.finish, o.error, near(logprobs), near(o.embedding or ())))
-    return heard
+        received.append((o.token, o.finish, o.error, near(logprobs), near(o.embedding or ())))
+    return received
 
 
 def nearly(numbers: Any) -> Any:
@@ -129,17 +129,17 @@ def test_clients_receive_the_same(
         if cancelled is None:
             engine.result(number, completions(what))
     settle(engine)
-    heard = [(what, engine._outputs[number]) for number, what in running]
-    for (what, outputs), (*_, cancelled) in zip(heard, asked, strict=True):
+    received = [(what, engine._outputs[number]) for number, what in running]
+    for (what, outputs), (*_, cancelled) in zip(received, asked, strict=True):
         for index in range(completions(what)):
             expected = client_view(alone(*what), index, nearly)
             found = client_view(outputs, index)
             assert found == expected[: len(found)], what
             assert cancelled is not None or len(found) == len(expected)
-    every = [output for _, outputs in heard for output in outputs]
+    every = [output for _, outputs in received for output in outputs]
     assert metrics.generated_tokens - before == sum(o.token is not None for o in every) + 1
     ended = sum(o.finish is not None for o in every) + metrics.aborted - aborted
-    assert ended == sum(completions(what) for what, _ in heard)
+    assert ended == sum(completions(what) for what, _ in received)
     prefix = engine.core.blocks.prefix
     assert prefix is not None
     assert all(token >= 0 for known in prefix._known.values() for token in known.content.tokens)

@@ -121,13 +121,13 @@ def test_running_and_waiting_requests_are_counted(start: Callable[..., LocalEngi
     engine.wait_for(holds, 1)
     waits = engine.submit(PROMPT, "b", max_tokens=1)
     until(lambda: engine.core.metrics.requests == 2)
-    stats, told_all = (build_stats(engine.core, disk, pb.StatsRequest(tenants=each)) for each in (False, True))
+    stats, everything = (build_stats(engine.core, disk, pb.StatsRequest(tenants=each)) for each in (False, True))
     engine.abort(holds)
     assert (stats.running, stats.waiting, stats.waiting_for_adapter) == (1, 1, 1)
     assert [(d.adapter.digest, d.running, d.waiting) for d in stats.demand] == [("a", 1, 0), ("b", 0, 1)]
     assert [(r.adapter.digest, r.id) for r in stats.residents] == [("a", stats.demand[0].id)]
     assert stats.residents[0].rank > 0
-    assert [(t.tenant_id, t.running, t.waiting) for t in told_all.tenants] == [("tenant", 1, 1)]
+    assert [(t.tenant_id, t.running, t.waiting) for t in everything.tenants] == [("tenant", 1, 1)]
     assert not stats.adapters, "nobody asked for them"
     assert not stats.tenants, "nor for them"
     engine.result(waits)

@@ -60,9 +60,9 @@ def test_floods_leave_room_for_others() -> None:
 
 def test_a_full_queue_rejects_every_tenant() -> None:
     engine = bounded(total=4, per_tenant=4)
-    refused = [failure for i in range(12) if (failure := offer(engine, f"tenant {i}"))]
-    assert refused
-    assert not refused[-1].own_queue
+    rejected = [failure for i in range(12) if (failure := offer(engine, f"tenant {i}"))]
+    assert rejected
+    assert not rejected[-1].own_queue
 
 
 def test_a_place_is_free_again_after_a_request_was_served() -> None:

@@ -86,12 +86,12 @@ def learned_text(sample: Sample, tokenizer: Tokenizer) -> str:
 
 def test_ids_and_masks_equal_transformers(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
     reference = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token="<s>")
-    told = reference.apply_chat_template(
+    reported = reference.apply_chat_template(
         TURNS, chat_template=CHAT_TEMPLATE, return_assistant_tokens_mask=True, return_dict=True, tokenize=True
     )
     (sample,) = chat(tokenization, TURNS)
-    assert sample.ids.tolist() == told["input_ids"]
-    assert sample.learned.tolist() == [bool(mark) for mark in told["assistant_masks"]]
+    assert sample.ids.tolist() == reported["input_ids"]
+    assert sample.learned.tolist() == [bool(mark) for mark in reported["assistant_masks"]]
     assert sample.learned.any()
 
 

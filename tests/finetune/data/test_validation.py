@@ -144,9 +144,9 @@ def test_an_endless_line_takes_no_more_memory_than_the_line_limit() -> None:
 
 
 def test_progress_is_reported_in_bytes() -> None:
-    heard: list[int] = []
+    received: list[int] = []
     content = jsonl(*[{"text": "x" * 300_000}] * 20)
-    validate(BytesIO(content), heard.append)
-    assert heard == sorted(heard)
-    assert len(heard) >= 4
-    assert heard[-1] <= len(content)
+    validate(BytesIO(content), received.append)
+    assert received == sorted(received)
+    assert len(received) >= 4
+    assert received[-1] <= len(content)

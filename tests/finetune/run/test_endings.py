@@ -88,13 +88,13 @@ class Unwritable(Checkpoint):
 
 def test_a_checkpoint_that_cannot_be_written_is_reported_by_the_next_and_leaves_none(tmp_path: Path) -> None:
     writer = CheckpointWriter(max_checkpoints=2)
-    told: list[Path] = []
+    reported: list[Path] = []
     checkpoint: Any = Unwritable(None, {}, {}, "")  # type: ignore[arg-type]
-    writer.write(checkpoint, tmp_path / "checkpoint-4", None, told.append)
+    writer.write(checkpoint, tmp_path / "checkpoint-4", None, reported.append)
     with pytest.raises(OSError, match="No space left"):
         writer.wait()
     writer.wait()
-    assert told == []
+    assert reported == []
     broken: Any = Checkpoint(None, {}, {}, "")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         broken.write(tmp_path / "checkpoint-8")

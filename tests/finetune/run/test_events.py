@@ -41,26 +41,26 @@ class RecordedEvents:
 
 
 async def test_a_run_as_a_table_and_as_messages(tmp_path: Path) -> None:
-    heard: Any = RecordedEvents()
-    events = RunEvents(heard, tmp_path)
+    received: Any = RecordedEvents()
+    events = RunEvents(received, tmp_path)
     for metrics in STEPS:
         assert await events.add(metrics)
     await events.flush()
-    words = [message for message, _ in heard.said if message != "progress"]
+    words = [message for message, _ in received.said if message != "progress"]
     assert words[1:3] == ["Step 2/3, training loss=1.5000", "Step 2/3, validation loss=1.7500"]
-    assert heard.said[-1] == (
+    assert received.said[-1] == (
         "Step 3/3, training loss=1.0000",
         {"step": 3, "steps": 3, "epoch": 1.0, "train_loss": 1.0},
     )
-    assert ("progress", (3, 3)) in heard.said
+    assert ("progress", (3, 3)) in received.said
 
-    again = RunEvents(heard, tmp_path)
+    again = RunEvents(received, tmp_path)
     again.load()
-    told = len(heard.said)
+    reported = len(received.said)
     assert not await again.add(STEPS[0]), "it was told before"
     assert await again.add(Metrics(2, 3, 0.6, train_loss=1.25, token_accuracy=0.5)), "made once more, behind a fall"
     await again.flush()
-    assert len(heard.said) == told + 2
+    assert len(received.said) == reported + 2
     assert again.to_csv() == CSV
     assert again.metrics_at(2) == {
         "step": 2,
@@ -73,4 +73,4 @@ async def test_a_run_as_a_table_and_as_messages(tmp_path: Path) -> None:
     for worse in (Metrics(3, 3, 1.0, valid_loss=2.0), Metrics(4, 3, 1.0, valid_loss=1.75)):
         await again.add(worse)
     assert again.result_metrics(4) == again.metrics_at(2), "of the best the first"
-    assert RunEvents(heard, tmp_path / "other").result_metrics(3) == {}
+    assert RunEvents(received, tmp_path / "other").result_metrics(3) == {}

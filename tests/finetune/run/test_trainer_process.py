@@ -90,10 +90,10 @@ async def test_killed_and_stopped_runs_resume_to_the_same_curve(
         async for news in trainer.messages():
             killed.append(news)
             if news == Checkpointed("checkpoint-4"):
-                told = Path(f"/proc/{trainer.pid}/oom_score_adj").read_text()
+                reported = Path(f"/proc/{trainer.pid}/oom_score_adj").read_text()
                 os.kill(trainer.pid, signal.SIGKILL)
     assert killed[-1] == Failed("trainer_died", "The training process died (signal 9).")
-    assert told == "1000\n", "a machine without memory kills training before what serves"
+    assert reported == "1000\n", "a machine without memory kills training before what serves"
 
     stopped: list[TrainerMessage] = []
     async with training(assignment) as trainer:

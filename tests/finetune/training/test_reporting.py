@@ -18,19 +18,19 @@ from tests.finetune.runs import RECIPES, make_tokens, run_training
 class Recording(TrainerCallback):
     """Records its calls."""
 
-    heard: ClassVar[list[str]] = []
+    calls: ClassVar[list[str]] = []
     losses: ClassVar[list[float]] = []
     name: ClassVar[str | None] = None
 
     def on_train_begin(self, args: TrainingArguments, *_: Any, **named: Any) -> None:
-        self.heard.append("begin")
+        self.calls.append("begin")
         type(self).name = args.run_name
 
     def on_log(self, *_: Any, logs: dict[str, float], **named: Any) -> None:
         self.losses += [logs["loss"]] if "loss" in logs else []
 
     def on_train_end(self, *_: Any, **named: Any) -> None:
-        self.heard.append("end")
+        self.calls.append("end")
 
 
 class Unreachable(TrainerCallback):
@@ -55,7 +55,7 @@ def _reporters(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"mlflow": Unreachable, "tensorboard": Absent, "wandb": Recording}
     for name, reporter in made.items():
         monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, name, reporter)
-    for kept in (Recording.heard, Recording.losses, Unreachable.asked):
+    for kept in (Recording.calls, Recording.losses, Unreachable.asked):
         kept.clear()
 
 
@@ -64,13 +64,13 @@ def _reporters(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failing_reporter_ends_neither_the_run_nor_the_others(
     base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, method: Method
 ) -> None:
-    told: list[Metrics] = []
+    shown: list[Metrics] = []
     tokens, reporters = make_tokens(tmp_path / "tokens", method), ("mlflow", "tensorboard", "wandb")
     with caplog.at_level(logging.WARNING, logger="loragate"):
-        run_training(base, tokens, tmp_path / "run", RECIPES[method], told.append, report_to=reporters)
-    losses = [each.train_loss for each in told if each.train_loss is not None]
+        run_training(base, tokens, tmp_path / "run", RECIPES[method], shown.append, report_to=reporters)
+    losses = [each.train_loss for each in shown if each.train_loss is not None]
     assert Recording.losses == losses
-    assert Recording.heard == ["begin", "end"]
+    assert Recording.calls == ["begin", "end"]
     assert Recording.name == "ftjob-1"
     assert len(Unreachable.asked) == 1
     words = [record.getMessage() for record in caplog.records if "no longer reported" in record.getMessage()]

@@ -60,28 +60,28 @@ def resolve_recipe(method: Method, **more: object) -> Recipe:
     return replace(RECIPES[method], **{"epochs": 1, "streaming": True, "max_length": 32, "lora_dropout": 0.1, **more})  # type: ignore[arg-type]
 
 
-def losses(told: list[Metrics]) -> dict[int, float]:
-    return {each.step: each.train_loss for each in told if each.train_loss is not None}
+def losses(reported: list[Metrics]) -> dict[int, float]:
+    return {each.step: each.train_loss for each in reported if each.train_loss is not None}
 
 
 def whole_curve(base: Path, folder: Path, recipe: Recipe) -> tuple[dict[int, float], list[Metrics]]:
     """Return the curve of a file that was complete from the start."""
     growing = Growing(folder / "whole", recipe.method)
     growing.finish()
-    told: list[Metrics] = []
-    run_training(base, growing.tokens, folder / "whole-run", recipe, told.append)
-    return losses(told), told
+    reported: list[Metrics] = []
+    run_training(base, growing.tokens, folder / "whole-run", recipe, reported.append)
+    return losses(reported), reported
 
 
 @pytest.mark.parametrize("method", list(Method))
 def test_the_curve_does_not_depend_on_how_the_file_grew(base: Path, tmp_path: Path, method: Method) -> None:
     growing = Growing(tmp_path / "t", method)
-    told: list[Metrics] = []
+    reported: list[Metrics] = []
     waited: list[int] = []
 
     def on_step(metrics: Metrics) -> None:
         """Append three more: never a whole step's."""
-        told.append(metrics)
+        reported.append(metrics)
         if not waited:
             growing.append(3)
 
@@ -95,7 +95,7 @@ def test_the_curve_does_not_depend_on_how_the_file_grew(base: Path, tmp_path: Pa
     assert steps == STEPS
     assert waited == [2], "eleven examples had come, and two steps of four were made"
     curve, whole = whole_curve(base, tmp_path, resolve_recipe(method))
-    assert losses(told) == curve
+    assert losses(reported) == curve
     assert list(curve) == list(range(1, STEPS + 1))
     assert [each.steps for each in whole] == [None] * STEPS
     rates = [each.learning_rate or 0 for each in whole]
@@ -105,18 +105,18 @@ def test_the_curve_does_not_depend_on_how_the_file_grew(base: Path, tmp_path: Pa
 def test_a_run_stopped_while_waiting_resumes_to_the_same_curve(base: Path, tmp_path: Path) -> None:
     growing = Growing(tmp_path / "t", Method.SUPERVISED)
     growing.append(10)
-    told: list[Metrics] = []
+    reported: list[Metrics] = []
     stop = threading.Event()
     recipe = resolve_recipe(Method.SUPERVISED)
     stopped = run_training(
-        base, growing.tokens, tmp_path / "run", recipe, told.append, stop=stop, waits=lambda _: stop.set()
+        base, growing.tokens, tmp_path / "run", recipe, reported.append, stop=stop, waits=lambda _: stop.set()
     )
     assert stopped[1] == 2
     assert [each.name for each in checkpoints_in(tmp_path / "run")] == ["checkpoint-2"]
     growing.finish()
-    assert run_training(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS
-    assert losses(told) == whole_curve(base, tmp_path, recipe)[0]
-    assert run_training(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS, (
+    assert run_training(base, growing.tokens, tmp_path / "run", recipe, reported.append)[1] == STEPS
+    assert losses(reported) == whole_curve(base, tmp_path, recipe)[0]
+    assert run_training(base, growing.tokens, tmp_path / "run", recipe, reported.append)[1] == STEPS, (
         "it has ended, and ends again"
     )
 
@@ -124,12 +124,12 @@ def test_a_run_stopped_while_waiting_resumes_to_the_same_curve(base: Path, tmp_p
 def test_the_rate_decays_if_the_number_of_steps_is_known(base: Path, tmp_path: Path) -> None:
     growing = Growing(tmp_path / "t", Method.SUPERVISED)
     growing.append(12)
-    told: list[Metrics] = []
+    reported: list[Metrics] = []
     recipe = resolve_recipe(Method.SUPERVISED, n_steps=3, lr_scheduler="cosine", warmup_ratio=0.0)
-    assert run_training(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == 3
+    assert run_training(base, growing.tokens, tmp_path / "run", recipe, reported.append)[1] == 3
     growing.finish()
-    assert [each.steps for each in told] == [3, 3, 3]
-    assert told[2].learning_rate < told[0].learning_rate  # type: ignore[operator]
+    assert [each.steps for each in reported] == [3, 3, 3]
+    assert reported[2].learning_rate < reported[0].learning_rate  # type: ignore[operator]
 
 
 def test_later_epochs_read_the_closed_file_in_other_orders(base: Path, tmp_path: Path) -> None:
@@ -141,10 +141,12 @@ def test_later_epochs_read_the_closed_file_in_other_orders(base: Path, tmp_path:
 def test_the_last_step_is_evaluated_and_the_best_is_the_result(base: Path, tmp_path: Path) -> None:
     growing = Growing(tmp_path / "t", Method.SUPERVISED)
     growing.finish()
-    told: list[Metrics] = []
+    reported: list[Metrics] = []
     valid = make_tokens(tmp_path / "valid", Method.SUPERVISED)
-    run_training(base, growing.tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), told.append, valid=valid)
-    assert [each.step for each in told if each.valid_loss is not None] == [4, STEPS]
+    run_training(
+        base, growing.tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), reported.append, valid=valid
+    )
+    assert [each.step for each in reported if each.valid_loss is not None] == [4, STEPS]
 
 
 def test_a_closed_file_with_nothing_to_learn_is_reported(base: Path, tmp_path: Path) -> None:

@@ -84,10 +84,10 @@ def test_waiting_for_others_does_not_count_as_work() -> None:
 
 @pytest.mark.parametrize("orders", ["load 0.25\nload 0.5\n", "load 0.5\nstop\nload 0.1\n"])
 def test_loads_are_read_until_there_are_no_more(orders: str) -> None:
-    heard: list[float] = []
+    received: list[float] = []
     stop = threading.Event()
-    read_commands(io.StringIO(orders), stop, SimpleNamespace(set_load=heard.append))  # type: ignore[arg-type]
-    assert heard[-1] == 0.5
+    read_commands(io.StringIO(orders), stop, SimpleNamespace(set_load=received.append))  # type: ignore[arg-type]
+    assert received[-1] == 0.5
     assert stop.is_set()
 
 

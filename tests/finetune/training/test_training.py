@@ -58,16 +58,16 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
     @cache
     def run(method: Method) -> list[Metrics]:
-        told: list[Metrics] = []
+        shown: list[Metrics] = []
         folder = tmp_path_factory.mktemp("whole")
-        run_training(base, make_tokens(folder / "tokens", method), folder / "run", RECIPES[method], told.append)
-        return told
+        run_training(base, make_tokens(folder / "tokens", method), folder / "run", RECIPES[method], shown.append)
+        return shown
 
     return run
 
 
-def losses(told: list[Metrics]) -> list[tuple[int, float]]:
-    return [(each.step, each.train_loss) for each in told if each.train_loss is not None]
+def losses(shown: list[Metrics]) -> list[tuple[int, float]]:
+    return [(each.step, each.train_loss) for each in shown if each.train_loss is not None]
 
 
 def test_a_quantized_base_leaves_nothing_of_the_checkpoint_in_memory(tmp_path: Path) -> None:
@@ -83,19 +83,19 @@ def test_a_run_learns_on_a_base_in_four_bits(method: Method, whole: Whole) -> No
 
 
 def test_a_run_learns_on_an_unquantized_base(base: Path, tokens: TokenFile, method: Method, tmp_path: Path) -> None:
-    told: list[Metrics] = []
+    shown: list[Metrics] = []
     recipe = replace(RECIPES[method], quantization="none")
-    _, steps = run_training(base, tokens, tmp_path / "run", recipe, told.append)
+    _, steps = run_training(base, tokens, tmp_path / "run", recipe, shown.append)
     assert steps == STEPS == total_steps(Prepared(recipe, tokens, None, None))
-    learned(told, recipe)
+    learned(shown, recipe)
 
 
-def learned(told: list[Metrics], recipe: Recipe) -> None:
-    curve = losses(told)
+def learned(shown: list[Metrics], recipe: Recipe) -> None:
+    curve = losses(shown)
     assert [step for step, _ in curve] == list(range(1, STEPS + 1))
     assert curve[-1][1] < 0.9 * curve[0][1]
-    assert told[-1].steps == STEPS
-    assert told[2].learning_rate == pytest.approx(recipe.learning_rate, rel=0.1)
+    assert shown[-1].steps == STEPS
+    assert shown[2].learning_rate == pytest.approx(recipe.learning_rate, rel=0.1)
 
 
 def test_equal_seeds_give_equal_curves(
@@ -156,9 +156,9 @@ def test_a_killed_run_resumes_to_the_same_curve(
         step: curve[step] for step in range(1, last + 1)
     }
     assert checkpoints_in(tmp_path / "run")
-    told: list[Metrics] = []
-    run_training(base, tokens, tmp_path / "run", RECIPES[method], told.append)
-    rest = dict(losses(told))
+    shown: list[Metrics] = []
+    run_training(base, tokens, tmp_path / "run", RECIPES[method], shown.append)
+    rest = dict(losses(shown))
     assert min(rest) <= last + 1
     assert max(rest) == STEPS
     assert rest == {step: curve[step] for step in rest}
@@ -174,16 +174,16 @@ def _reported_until(last: int, base: Path, tokens: TokenFile, folder: Path, meth
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
-    told: dict[int, float] = {}
+    shown: dict[int, float] = {}
     with process:
-        while last not in told:
+        while last not in shown:
             step, loss = json.loads(process.stdout.readline())
-            told |= {} if loss is None else {step: loss}
-            if last not in told:
+            shown |= {} if loss is None else {step: loss}
+            if last not in shown:
                 process.stdin.write("\n")
                 process.stdin.flush()
         process.kill()
-    return told
+    return shown
 
 
 def test_a_checkpoint_is_an_adapter_that_peft_reads_and_contains_no_pickle(
@@ -210,10 +210,10 @@ def test_with_validation_data_the_best_checkpoint_is_the_result_and_is_kept(
     base: Path, tokens: TokenFile, method: Method, tmp_path: Path
 ) -> None:
     """The rate is so high that it gets worse eventually; the third evaluation without improvement ends the run."""
-    told: list[Metrics] = []
+    shown: list[Metrics] = []
     wild = replace(RECIPES[method], learning_rate=0.2, early_stopping_patience=2, epochs=40, lr_scheduler="constant")
-    model, steps = run_training(base, tokens, tmp_path / "run", wild, told.append, valid=tokens)
-    found = {each.step: each.valid_loss for each in told if each.valid_loss is not None}
+    model, steps = run_training(base, tokens, tmp_path / "run", wild, shown.append, valid=tokens)
+    found = {each.step: each.valid_loss for each in shown if each.valid_loss is not None}
     best = min(found, key=lambda step: found[step] or 0)
     assert best < max(found), "it never got worse"
     assert steps == max(found) == best + 2 * 4 < 20 * STEPS
@@ -246,21 +246,21 @@ def test_what_cannot_be_trained_fails_instead_of_being_retried(base: Path, tmp_p
 
 
 def test_packed_rows_are_trained_on(base: Path, tmp_path: Path) -> None:
-    told: list[Metrics] = []
+    shown: list[Metrics] = []
     packed = replace(RECIPES[Method.SUPERVISED], packing=True, max_length=64, batch_size=1)
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
-    _, steps = run_training(base, tokens, tmp_path / "run", packed, told.append)
+    _, steps = run_training(base, tokens, tmp_path / "run", packed, shown.append)
     assert steps < EXAMPLES
     assert steps == total_steps(Prepared(packed, tokens, None, None)), "its worker spreads checkpoints over as many"
-    assert losses(told)[-1][1] < losses(told)[0][1]
+    assert losses(shown)[-1][1] < losses(shown)[0][1]
 
 
 @pytest.mark.parametrize("kind", [{"use_dora": True}, {"use_rslora": True, "target_modules": ("q_proj", "down_proj")}])
 def test_other_kinds_learn_as_well(base: Path, tmp_path: Path, kind: dict[str, Any]) -> None:
-    told: list[Metrics] = []
+    shown: list[Metrics] = []
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
-    run_training(base, tokens, tmp_path / "run", replace(RECIPES[Method.SUPERVISED], **kind), told.append)
-    assert losses(told)[-1][1] < 0.9 * losses(told)[0][1]
+    run_training(base, tokens, tmp_path / "run", replace(RECIPES[Method.SUPERVISED], **kind), shown.append)
+    assert losses(shown)[-1][1] < 0.9 * losses(shown)[0][1]
 
 
 def test_a_step_is_the_same_in_one_part_and_in_many(
@@ -269,9 +269,9 @@ def test_a_step_is_the_same_in_one_part_and_in_many(
     recipe = replace(RECIPES[method], quantization="none", lora_dropout=0.0, epochs=1)
     curves = []
     for row_tokens in (1, 1000):
-        told: list[Metrics] = []
-        run_training(base, tokens, tmp_path / f"{row_tokens}", recipe, told.append, row_tokens=row_tokens)
-        curves.append([(each.train_loss, each.grad_norm) for each in told])
+        shown: list[Metrics] = []
+        run_training(base, tokens, tmp_path / f"{row_tokens}", recipe, shown.append, row_tokens=row_tokens)
+        curves.append([(each.train_loss, each.grad_norm) for each in shown])
     assert curves[0] == [pytest.approx(each, rel=1e-3) for each in curves[1]]
 
 

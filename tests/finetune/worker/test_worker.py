@@ -137,14 +137,14 @@ async def test_a_file_that_was_deleted_meanwhile_is_reported(world: World) -> No
 async def test_an_adapter_that_the_engine_rejects_is_not_registered_nor_its_checkpoints(world: World) -> None:
     tried = 0
 
-    async def refusing(*_: Any) -> None:
+    async def rejecting(*_: Any) -> None:
         nonlocal tried
         tried += 1
         if tried > 2:
             raise AdapterInvalid("its logits are not finite")
 
     job = await world.job(await world.file(*chats(12)), n_epochs=1)
-    async with world.working(probe=refusing):
+    async with world.working(probe=rejecting):
         done = await world.until(job, ended)
     assert done.error is not None
     assert done.error.message == "its logits are not finite"
@@ -228,8 +228,8 @@ async def test_a_job_is_paused_resumed_requeued_and_finished_elsewhere(
         await world.order("cancel", job)
         done = await world.until(job, ended)
     assert done.status is JobStatus.CANCELLED
-    told = Counter(message.split("/")[0] for message in await world.messages(job, "metrics"))
-    assert {told[f"Step {step}"] for step in range(1, paused.step + 1)} == {1}, "it began anew"
+    reported = Counter(message.split("/")[0] for message in await world.messages(job, "metrics"))
+    assert {reported[f"Step {step}"] for step in range(1, paused.step + 1)} == {1}, "it began anew"
     assert not list((tmp_path / "elsewhere" / "jobs").glob("*"))
     await clean_up(world.worker()._context)
     assert not list((world.config.workspace / "jobs").glob("*"))

@@ -78,15 +78,15 @@ async def test_a_job_follows_a_growing_file_and_resumes_when_its_trainer_is_kill
     assert any(message.startswith("Waiting for lines") for message in await world.messages(job))
     tokens, recipe = await followed(world, file)
     assert done.trained_tokens == tokens.lengths.sum()
-    told: list[Metrics] = []
+    reported: list[Metrics] = []
     base = world.config.model
     threads = torch.get_num_threads()
     torch.set_num_threads(world.config.trainer.threads)
     await asyncio.to_thread(
-        run_training, base, StreamingTokenFile(tokens.folder), tmp_path / "run", recipe, told.append, row_tokens=256
+        run_training, base, StreamingTokenFile(tokens.folder), tmp_path / "run", recipe, reported.append, row_tokens=256
     )
     torch.set_num_threads(threads)
-    assert await the_curve(world, done) == {each.step: each.train_loss for each in told}
+    assert await the_curve(world, done) == {each.step: each.train_loss for each in reported}
     async with world.store.tenant(world.tenant.id) as scope:
         version = await scope.adapters.version(f"poet-{job.id[-8:]}", 1)
     assert version.lineage.dataset_digest == f"sha256:{hashlib.sha256(jsonl(*rows)).hexdigest()}"
@@ -110,13 +110,13 @@ async def test_a_job_waiting_for_lines_gives_its_place_to_jobs_that_have_some(wo
     assert claim is not None
     async with held_lease(world.store, claim, "w1") as held:
         attempt: Any = Attempt(place, held)
-        beside = asyncio.create_task(attempt._control.stop_when_others_wait(trainer))
+        concurrent = asyncio.create_task(attempt._control.stop_when_others_wait(trainer))
         attempt._control.on_waiting()
-        await asyncio.wait([beside], timeout=0.3)
+        await asyncio.wait([concurrent], timeout=0.3)
         assert not trainer.stopped, "nobody else is there"
         await until_queued(world, await world.job(await world.file(*chats(12))))
         async with asyncio.timeout(100):
-            await beside
+            await concurrent
         assert trainer.stopped
         await attempt._end_stopped(None)
     aside = await world.get(job)
@@ -163,10 +163,10 @@ async def followed(world: World, file: str) -> tuple[TokenFile, Recipe]:
 async def test_lines_that_cannot_be_trained_on(world: World, rows: list[Any], says: str) -> None:
     file = await open_file(world, *rows)
     await close(world, file)
-    with pytest.raises(JobRejected) as refused:
+    with pytest.raises(JobRejected) as caught:
         await followed(world, file)
-    assert (refused.value.failure.code, refused.value.failure.param) == ("invalid_training_file", "training_file")
-    assert says in refused.value.failure.message
+    assert (caught.value.failure.code, caught.value.failure.param) == ("invalid_training_file", "training_file")
+    assert says in caught.value.failure.message
 
 
 async def test_a_bad_line_ends_a_job_that_waits_for_good_ones(world: World) -> None:
@@ -186,9 +186,9 @@ async def test_a_missing_file_is_reported(world: World) -> None:
     file = await open_file(world, *chats(2))
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         await scope.files.delete(file, tuple(Purpose))
-    with pytest.raises(JobRejected) as refused:
+    with pytest.raises(JobRejected) as caught:
         await followed(world, file)
-    assert (refused.value.failure.code, refused.value.failure.param) == ("file_not_found", "training_file")
+    assert (caught.value.failure.code, caught.value.failure.param) == ("file_not_found", "training_file")
 
 
 async def test_a_file_without_appends_is_closed(world: World) -> None:

@@ -26,9 +26,9 @@ async def test_no_key(gateway: Gateway, authorization: str | None) -> None:
 
 async def test_openai_sees_an_authentication_error(gateway: Gateway) -> None:
     async with gateway.openai("lg-wrong-key") as client:
-        with pytest.raises(openai.AuthenticationError) as refused:
+        with pytest.raises(openai.AuthenticationError) as rejected:
             await client.models.list()
-    assert refused.value.code == "invalid_api_key"
+    assert rejected.value.code == "invalid_api_key"
 
 
 async def test_admin_and_tenant_keys_do_not_mix(gateway: Gateway) -> None:
@@ -46,13 +46,13 @@ async def test_scopes(gateway: Gateway) -> None:
         key = (await admin.post(url, json={"scopes": ["adapters:read"]})).json()
     async with gateway.http(key["secret"]) as http:
         assert (await http.get("/v1/adapters")).status_code == 200
-        for refused in (
+        for rejected in (
             await http.post("/v1/chat/completions", json={}),
             await http.delete("/v1/adapters/a"),
             await http.get("/v1/models"),
         ):
-            assert refused.status_code == 403
-            assert refused.json()["error"]["code"] == "insufficient_scope"
+            assert rejected.status_code == 403
+            assert rejected.json()["error"]["code"] == "insufficient_scope"
 
 
 async def test_a_key_revoked_in_this_process_is_rejected_at_once(gateway: Gateway) -> None:

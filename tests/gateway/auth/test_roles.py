@@ -213,8 +213,8 @@ async def test_every_grpc_method_with_every_role(gateway: Gateway, callers: list
                 continue
             for caller in callers:
                 code = await _code_of(channel.unary_stream(name)(b"", metadata=tuple(caller.headers.items())))
-                refused = expected(method.requirement, caller)
-                if (code != codes[refused]) if refused else (code in {*codes.values(), grpc.StatusCode.INTERNAL}):
+                caught = expected(method.requirement, caller)
+                if (code != codes[caught]) if caught else (code in {*codes.values(), grpc.StatusCode.INTERNAL}):
                     wrong.append((name, caller.role, code))
     assert not wrong
 
@@ -313,12 +313,12 @@ async def test_no_tenant_reaches_objects_of_another(
                     response = await http.request(method, url_of(route, **names), headers=headers, json=body)
                 else:
                     response = await http.request(method, url_of(route, **names), headers=headers)
-                told = f"{method} {route.path}: {response.status_code} {response.text}"
+                reported = f"{method} {route.path}: {response.status_code} {response.text}"
                 if not isinstance(requirement_of(route), Public | AdminOrAnybody):
-                    assert not owned or response.status_code in (403, 404), told
-                assert key_id not in response.text, told
-                assert gateway.tenant_id not in response.text, told
-                assert "poet" not in response.text or response.status_code == 404, told
+                    assert not owned or response.status_code in (403, 404), reported
+                assert key_id not in response.text, reported
+                assert gateway.tenant_id not in response.text, reported
+                assert "poet" not in response.text or response.status_code == 404, reported
     assert await _resources(gateway, store) == before
 
 

@@ -68,8 +68,8 @@ async def test_an_upload_outlives_the_engines_absence(gateway: Gateway, client: 
     request = adapters_pb2.GetVersionRequest(name="poet", version=1)
     assert (await client.adapters.GetVersion(request, metadata=client.metadata)).status == "verifying"
     for model in ("poet", "poet:1"):
-        refused = await _use(gateway, model)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "adapter_verifying"), refused.text
+        caught = await _use(gateway, model)
+        assert (caught.status_code, caught.json()["error"]["code"]) == (409, "adapter_verifying"), caught.text
     with pytest.raises(grpc.aio.AioRpcError) as aborted:
         await client.inference.Generate(
             inference_pb2.GenerateRequest(model="poet", prompt="x"), metadata=client.metadata

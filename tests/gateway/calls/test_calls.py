@@ -75,9 +75,9 @@ async def test_a_client_that_leaves_its_stream_pays_for_delivered_tokens(
         async with http.stream("POST", "/v1/completions", json=TEXT | {"stream": True}) as response:
             lines = response.aiter_lines()
             await gateway.engine.paused.wait()
-            heard = 0
-            while heard < 3:
-                heard += "data:" in await anext(lines)
+            received = 0
+            while received < 3:
+                received += "data:" in await anext(lines)
         record = await records.get()
     assert (record.outcome, record.completion_tokens) == (Outcome.DISCONNECTED, 3)
     assert record.prompt_tokens > 0
@@ -107,11 +107,11 @@ async def test_delivered_tokens_are_billed_when_the_engine_dies(
         await gateway.engine.paused.wait()
         await gateway.engine.kill()
         response = await request
-    told = response.text.count('"finish_reason":null')  # one token an event; what was on its way is lost
+    reported = response.text.count('"finish_reason":null')  # one token an event; what was on its way is lost
     record = records.get_nowait()
-    assert (record.outcome, record.completion_tokens) == (Outcome.FAILED, told)
-    assert bool(record.prompt_tokens) == bool(told)
-    assert stream or not told
+    assert (record.outcome, record.completion_tokens) == (Outcome.FAILED, reported)
+    assert bool(record.prompt_tokens) == bool(reported)
+    assert stream or not reported
 
 
 async def test_the_drain_deadline_is_not_a_disconnect(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:

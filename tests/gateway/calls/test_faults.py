@@ -152,9 +152,9 @@ async def test_an_engine_that_stops_and_comes_back(gateway: Gateway) -> None:
 
 
 async def test_an_engine_that_hangs(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
-    impatient = replace(config, heartbeat_timeout=3.0)
+    short_timeouts = replace(config, heartbeat_timeout=3.0)
     engine.pause_after = 3
-    async with serving(impatient, engine, tenants) as gateway:
+    async with serving(short_timeouts, engine, tenants) as gateway:
         await gateway.until_ready()
         async with gateway.http() as http, http.stream("POST", "/v1/chat/completions", json=STREAM) as response:
             await engine.paused.wait()
@@ -282,7 +282,7 @@ async def test_a_model_without_a_chat_template(config: Any, engine: StubEngine, 
     engine.manifest.chat_template = ""
     async with serving(config, engine, tenants) as gateway, gateway.openai() as client:
         await gateway.until_ready()
-        with pytest.raises(openai.BadRequestError) as refused:
+        with pytest.raises(openai.BadRequestError) as rejected:
             await client.chat.completions.create(model=MODEL_ID, messages=MESSAGES)
-        assert refused.value.code == "no_chat_template"
+        assert rejected.value.code == "no_chat_template"
         assert (await client.completions.create(model=MODEL_ID, prompt="x")).choices[0].text == "x"

@@ -46,75 +46,75 @@ class SheddingWithLoad:
         return True
 
     def retry_after(self, tenant_id: str) -> float:
-        with pytest.raises(Unavailable) as refused:
+        with pytest.raises(Unavailable) as rejected:
             self.shedding.check(caller(tenant_id))
-        return refused.value.retry_after
+        return rejected.value.retry_after
 
 
 def test_without_a_queue_nothing_is_shed() -> None:
-    told = SheddingWithLoad()
-    assert all(told.admits("any") for _ in range(1000))
+    reported = SheddingWithLoad()
+    assert all(reported.admits("any") for _ in range(1000))
 
 
 def test_a_flood_sheds_only_its_own_tenant() -> None:
-    told = SheddingWithLoad()
-    told.load = load(2.0, flood=(1.0, 30.0))
-    assert not told.admits("flood")
-    assert told.admits("newcomer")
+    reported = SheddingWithLoad()
+    reported.load = load(2.0, flood=(1.0, 30.0))
+    assert not reported.admits("flood")
+    assert reported.admits("newcomer")
 
 
 def test_if_all_tenants_wait_the_lowest_weight_is_shed_first() -> None:
     """Two free tenants and one that pays, with equal amounts of work."""
-    told = SheddingWithLoad()
-    told.load = load(6.0, one=(1.0, 4.0), two=(1.0, 4.0), paying=(4.0, 4.0))
-    assert (told.admits("one"), told.admits("two"), told.admits("paying", 4.0)) == (False, False, True)
-    told.load = load(6.0, one=(1.0, 8.0), two=(1.0, 8.0), paying=(4.0, 8.0))
-    assert not told.admits("paying", 4.0), "there is a load that is too much for anybody"
+    reported = SheddingWithLoad()
+    reported.load = load(6.0, one=(1.0, 4.0), two=(1.0, 4.0), paying=(4.0, 4.0))
+    assert (reported.admits("one"), reported.admits("two"), reported.admits("paying", 4.0)) == (False, False, True)
+    reported.load = load(6.0, one=(1.0, 8.0), two=(1.0, 8.0), paying=(4.0, 8.0))
+    assert not reported.admits("paying", 4.0), "there is a load that is too much for anybody"
 
 
 def test_new_tenants_wait_behind_those_that_are_queued() -> None:
     """A hundred tenants have a request each: a new free tenant comes after about all of them."""
-    told = SheddingWithLoad()
-    told.load = load(101.0, 0.2, **{f"tenant{i}": (1.0, 0.2) for i in range(101)})
-    assert not told.admits("free")
-    assert told.admits("paying", 10.0)
+    reported = SheddingWithLoad()
+    reported.load = load(101.0, 0.2, **{f"tenant{i}": (1.0, 0.2) for i in range(101)})
+    assert not reported.admits("free")
+    assert reported.admits("paying", 10.0)
 
 
 def test_requests_sent_since_the_last_report_count() -> None:
-    told = SheddingWithLoad()
-    told.load = load(1.0, 0.1, flood=(1.0, 9.0))
-    admitted = sum(told.admits("flood") for _ in range(1000))
+    reported = SheddingWithLoad()
+    reported.load = load(1.0, 0.1, flood=(1.0, 9.0))
+    admitted = sum(reported.admits("flood") for _ in range(1000))
     assert admitted == 10
-    told.load = load(1.0, 0.1, flood=(1.0, 7.0))
-    assert told.admits("flood")
+    reported.load = load(1.0, 0.1, flood=(1.0, 7.0))
+    assert reported.admits("flood")
 
 
 def test_shedding_has_hysteresis() -> None:
     """A tenant that was shed is admitted again only when a quarter of the bound is free."""
-    told = SheddingWithLoad()
+    reported = SheddingWithLoad()
     seen = []
     for seconds in (9.0, 10.5, 9.5, 8.0, 9.9, 7.0, 8.0, 9.5):
-        told.load = load(1.0, 0.1, flood=(1.0, seconds))
-        seen.append(told.admits("flood"))
+        reported.load = load(1.0, 0.1, flood=(1.0, seconds))
+        seen.append(reported.admits("flood"))
     assert seen == [True, False, False, False, False, True, True, True]
 
 
 def test_the_retry_time_is_when_there_is_room_again() -> None:
-    told = SheddingWithLoad()
-    told.load = load(1.0, 0.5, flood=(1.0, 20.0))
-    assert told.retry_after("flood") == pytest.approx(20.5 - 7.5)
-    told.load = load(1.0, 0.5, flood=(1.0, 4000.0))
-    assert told.retry_after("flood") == 60
+    reported = SheddingWithLoad()
+    reported.load = load(1.0, 0.5, flood=(1.0, 20.0))
+    assert reported.retry_after("flood") == pytest.approx(20.5 - 7.5)
+    reported.load = load(1.0, 0.5, flood=(1.0, 4000.0))
+    assert reported.retry_after("flood") == 60
 
 
 def test_an_idle_engine_resets_the_shed_tenants() -> None:
-    told = SheddingWithLoad()
-    told.load = load(1.0, 0.1, flood=(1.0, 20.0))
-    assert not told.admits("flood")
-    told.load = None
-    assert told.admits("flood")
-    told.load = load(1.0, 0.1, flood=(1.0, 9.0))
-    assert told.admits("flood")
+    reported = SheddingWithLoad()
+    reported.load = load(1.0, 0.1, flood=(1.0, 20.0))
+    assert not reported.admits("flood")
+    reported.load = None
+    assert reported.admits("flood")
+    reported.load = load(1.0, 0.1, flood=(1.0, 9.0))
+    assert reported.admits("flood")
 
 
 async def _overload(gateway: Gateway) -> None:
@@ -149,12 +149,12 @@ async def test_shedding_over_rest_and_grpc(gateway: Gateway, client: Client, mon
     ]
     async with gateway.http() as http:
         for path, body in bodies:
-            refused = await http.post(path, json=body)
-            assert refused.status_code == 503, path
-            error = refused.json()["error"]
+            rejected = await http.post(path, json=body)
+            assert rejected.status_code == 503, path
+            error = rejected.json()["error"]
             assert (error["type"], error["code"], error["param"]) == ("server_error", "overloaded", None)
-            assert 0 < int(refused.headers["retry-after-ms"]) <= 1000 * int(refused.headers["retry-after"])
-            assert "x-ratelimit-remaining-requests" not in refused.headers
+            assert 0 < int(rejected.headers["retry-after-ms"]) <= 1000 * int(rejected.headers["retry-after"])
+            assert "x-ratelimit-remaining-requests" not in rejected.headers
     with pytest.raises(APIStatusError) as raised:
         await gateway.openai().completions.create(**TEXT)  # type: ignore[call-overload]
     assert raised.value.status_code == 503
@@ -169,9 +169,9 @@ async def test_shedding_over_rest_and_grpc(gateway: Gateway, client: Client, mon
             )
         ),
     ):
-        told = await rejection(call)
-        assert (told.status, told.code) == (grpc.StatusCode.UNAVAILABLE, "overloaded")
-        assert told.retry_seconds
+        reported = await rejection(call)
+        assert (reported.status, reported.code) == (grpc.StatusCode.UNAVAILABLE, "overloaded")
+        assert reported.retry_seconds
 
     assert not records, "what was turned away is no usage"
     assert len(gateway.engine.submits) == submitted

@@ -45,9 +45,9 @@ async def test_a_version_is_invisible_until_the_engine_has_responded(gateway: Ga
 async def test_an_adapter_that_overflows_is_rejected_with_the_reason(gateway: Gateway, tmp_path: Path) -> None:
     gateway.engine.fails = lambda submit: True
     gateway.engine.failure = pb.EngineError(code=pb.ERROR_CODE_NON_FINITE, message="NaN")
-    refused = await _send(gateway, tmp_path / "a")
-    assert refused.status_code == 400, refused.text
-    error = refused.json()["error"]
+    rejected = await _send(gateway, tmp_path / "a")
+    assert rejected.status_code == 400, rejected.text
+    error = rejected.json()["error"]
     assert (error["code"], error["param"]) == ("non_finite_output", "adapter_model.safetensors")
     assert "NaN" in error["message"]
     assert await _names(gateway) == []
@@ -65,9 +65,9 @@ async def test_a_failing_engine_makes_the_upload_retryable(
 ) -> None:
     gateway.engine.fails = lambda submit: True
     gateway.engine.failure = failure
-    refused = await _send(gateway, tmp_path / "a")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_unavailable"), refused.text
-    assert "retry-after" in refused.headers
+    rejected = await _send(gateway, tmp_path / "a")
+    assert (rejected.status_code, rejected.json()["error"]["code"]) == (503, "engine_unavailable"), rejected.text
+    assert "retry-after" in rejected.headers
     assert await _names(gateway) == []
     gateway.engine.fails = lambda submit: False
     assert (await _send(gateway, tmp_path / "b")).status_code == 201
@@ -130,6 +130,6 @@ async def test_lineage_is_stored_at_upload_and_returned(gateway: Gateway, tmp_pa
 async def test_invalid_lineage_is_rejected_by_name(
     gateway: Gateway, tmp_path: Path, data: dict[str, str], param: str
 ) -> None:
-    refused = await _send(gateway, tmp_path / "a", **data)
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
+    rejected = await _send(gateway, tmp_path / "a", **data)
+    assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, param), rejected.text
     assert await _names(gateway) == []

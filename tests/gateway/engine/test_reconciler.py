@@ -112,9 +112,9 @@ async def test_each_caller_sees_where_its_adapters_are(gateway: Gateway, engine:
         versions = (await http.get("/v1/adapters/poet/versions")).json()["data"]
         assert [each["residency"] for each in versions] == ["device", "disk"]
         assert (await http.get("/v1/adapters/poet/versions/1")).json()["residency"] == "disk"
-        told = {each["name"]: each["held"] for each in (await admin.get("/admin/v1/adapters")).json()["data"]}
+        reported = {each["name"]: each["held"] for each in (await admin.get("/admin/v1/adapters")).json()["data"]}
         on_device = {"engine_id": "engine-0", "version": 2, "tier": "device", "pinned": True}
-        assert told == {"poet": [on_device], "clerk": []}
+        assert reported == {"poet": [on_device], "clerk": []}
         assert (await other.get("/v1/adapters")).json()["data"] == []
         assert len(engine.inventories) - asked <= 1, "they share what the engine said"
         await engine.kill()
@@ -130,8 +130,8 @@ async def test_placements_beyond_the_engines_capacity_are_rejected(
     adapters = [await upload(f"a{number}", seed=number) for number in range(slots + 1)]
     for adapter in adapters[: slots - 1]:
         assert (await place(gateway, adapter, "pinned")).status_code == 200
-    refused = await place(gateway, adapters[slots - 1], "pinned")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "too_many_pins")
+    rejected = await place(gateway, adapters[slots - 1], "pinned")
+    assert (rejected.status_code, rejected.json()["error"]["code"]) == (409, "too_many_pins")
     assert (await place(gateway, adapters[0], "prefetched")).status_code == 200
     assert (await place(gateway, adapters[slots - 1], "pinned")).status_code == 200
     engine.stats = pb.StatsResponse(adapter_disk=pb.Room(total_bytes=10))
@@ -151,8 +151,8 @@ async def test_placements_beyond_the_engines_capacity_are_rejected(
 async def test_invalid_placements_are_rejected(gateway: Gateway, upload: Upload, body: Any) -> None:
     adapter = await upload("poet")
     async with gateway.admin() as admin:
-        refused = await admin.patch(f"/admin/v1/adapters/{adapter['id']}", json=body)
-        assert refused.status_code == 400
+        rejected = await admin.patch(f"/admin/v1/adapters/{adapter['id']}", json=body)
+        assert rejected.status_code == 400
         missing = await admin.patch("/admin/v1/adapters/ad_nothing", json={"placement": None})
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "adapter_not_found")
 

@@ -23,6 +23,6 @@ def test_grammar(model: str, name: AdapterName) -> None:
      "poet\n", "poet:" + "9" * 30, "poet:١", "../x", "ft:a:b:c"],
 )  # fmt: skip
 def test_all_other_names_are_not_found(model: str) -> None:
-    with pytest.raises(NotFound) as refused:
+    with pytest.raises(NotFound) as rejected:
         parse_adapter_name(model)
-    assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
+    assert (rejected.value.code, rejected.value.param) == ("model_not_found", "model")

@@ -259,8 +259,8 @@ async def test_operations_have_the_same_effect_as_over_rest(gateway: Gateway, cl
     disabled = pb.UpdateVersionRequest(name="poet", version=2, status="disabled")
     assert (await adapters.UpdateVersion(disabled, metadata=metadata)).status == "disabled"
     request = ChatRequest(model="poet", messages=[{"role": "user", "content": "hello"}])
-    told = await rejection(client.inference.Chat(request, metadata=metadata))
-    assert (told.status, told.code) == (grpc.StatusCode.PERMISSION_DENIED, "adapter_disabled")
+    reported = await rejection(client.inference.Chat(request, metadata=metadata))
+    assert (reported.status, reported.code) == (grpc.StatusCode.PERMISSION_DENIED, "adapter_disabled")
     changed = pb.UpdateAdapterRequest(name="poet", status="disabled", limits=pb.Limits(max_concurrency=3))
     adapter = await adapters.Update(changed, metadata=metadata)
     assert (adapter.status, adapter.limits.max_concurrency) == ("disabled", 3)

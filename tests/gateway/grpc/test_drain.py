@@ -47,12 +47,12 @@ async def test_streams_finish_new_calls_are_rejected_exit_is_zero(
         await engine.paused.wait()
         gateway.signal()
         await gateway.until_draining()
-        refused = await rejection(client.inference.Generate(REQUEST, metadata=client.metadata))
+        rejected = await rejection(client.inference.Generate(REQUEST, metadata=client.metadata))
         assert (await watch.read()).status == HealthCheckResponse.NOT_SERVING
         engine.resume.set()
         pieces = [piece async for piece in call]
-        assert (refused.status, refused.code) == (grpc.StatusCode.UNAVAILABLE, "shutting_down")
-        assert refused.retry_seconds
+        assert (rejected.status, rejected.code) == (grpc.StatusCode.UNAVAILABLE, "shutting_down")
+        assert rejected.retry_seconds
         assert first.text + "".join(piece.text for piece in pieces) == "one two three"
         assert await call.code() == grpc.StatusCode.OK
         assert await gateway.process.wait() == 0

@@ -95,9 +95,9 @@ async def test_a_client_that_reads_nothing_is_disconnected(
 ) -> None:
     engine.manifest.max_model_len = 1_000_000
     engine.script = lambda submit: [5] * 60_000
-    impatient = replace(config, stall_seconds=0.3)
+    short_timeouts = replace(config, stall_seconds=0.3)
     request = pb.GenerateRequest(model=MODEL_ID, prompt="x", max_tokens=60_000)
-    async with serving(impatient, engine, tenants) as gateway:
+    async with serving(short_timeouts, engine, tenants) as gateway:
         await gateway.until_ready()
         # The client's library would buffer megabytes that the client does not read.
         async with connected(gateway.grpc_target, gateway.key, **{"http2.bdp_probe": 0}) as client:

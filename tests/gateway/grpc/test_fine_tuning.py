@@ -46,7 +46,7 @@ async def test_the_response_equals_that_of_rest(gateway: Gateway, client: Client
     await worker.run("checkpoint", job.id, 2, {"train_loss": 1.5}, None)
     await worker.succeed(job, upload)
     one = {"fine_tuning_job_id": first.id}
-    told = await ask(client, "Get", pb.GetFineTuningJobRequest(**one))
+    reported = await ask(client, "Get", pb.GetFineTuningJobRequest(**one))
     listed = await ask(client, "List", pb.ListFineTuningJobsRequest(limit=1))
     rest_of = await ask(client, "List", pb.ListFineTuningJobsRequest(after=second.id))
     labelled = await ask(client, "List", pb.ListFineTuningJobsRequest(metadata={"t": "a"}))
@@ -54,14 +54,14 @@ async def test_the_response_equals_that_of_rest(gateway: Gateway, client: Client
     assert [each.id for each in labelled.data] == [first.id]
     async with gateway.http() as http:
         for message, path in (
-            (told, f"{JOBS}/{first.id}"),
+            (reported, f"{JOBS}/{first.id}"),
             (listed, f"{JOBS}?limit=1"),
             (rest_of, f"{JOBS}?after={second.id}"),
             (checkpoints, f"{JOBS}/{first.id}/checkpoints"),
         ):
             assert plain(as_rest(message)) == plain(bare((await http.get(path)).json())), path
-    again = await ask(client, "Create", asking(training_file=file, method=told.method))
-    assert again.method.supervised.hyperparameters.batch_size == told.hyperparameters.batch_size
+    again = await ask(client, "Create", asking(training_file=file, method=reported.method))
+    assert again.method.supervised.hyperparameters.batch_size == reported.hyperparameters.batch_size
 
 
 def plain(document: Any) -> Any:

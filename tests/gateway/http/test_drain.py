@@ -99,14 +99,14 @@ async def test_streams_finish_new_requests_are_rejected_exit_is_zero(
             gateway.signal()
             await gateway.until_draining()
             readiness = await http.get("/readyz")
-            refused = await http.post("/v1/completions", json=BODY)
+            rejected = await http.post("/v1/completions", json=BODY)
             alive = await http.get("/healthz")
             engine.resume.set()
             text = (await response.aread()).decode()
         assert (readiness.status_code, readiness.json()["parts"]["gateway"]) == (503, "shutting down")
-        assert refused.status_code == 503
-        assert refused.json()["error"]["code"] == "shutting_down"
-        assert refused.headers["retry-after"]
+        assert rejected.status_code == 503
+        assert rejected.json()["error"]["code"] == "shutting_down"
+        assert rejected.headers["retry-after"]
         assert alive.status_code == 200
         assert text.endswith("data: [DONE]\n\n")
         assert await gateway.process.wait() == 0

@@ -78,8 +78,8 @@ async def test_of_concurrent_requests_one_works(gateway: Gateway) -> None:
         answers = await asyncio.gather(*(admin.post(url, headers=key("a")) for _ in range(10)))
         assert {answer.status_code for answer in answers} <= {201, 409}
         assert len({answer.content for answer in answers if answer.status_code == 201}) == 1
-        refused = {answer.json()["error"]["code"] for answer in answers if answer.status_code == 409}
-        assert refused <= {"idempotency_key_in_use"}
+        rejected = {answer.json()["error"]["code"] for answer in answers if answer.status_code == 409}
+        assert rejected <= {"idempotency_key_in_use"}
         assert len((await admin.get(url)).json()["data"]) == before + 1
 
 

@@ -118,23 +118,23 @@ async def test_imports_over_grpc_are_the_same(gateway: Gateway, hub: FakeHub, po
         assert (begun.status, begun.HasField("version"), begun.object) == ("queued", False, "adapter.import")
         assert (await adapters.Import(request, metadata=keyed)).id == begun.id
         done = await ended(http, begun.id)
-        told = await adapters.GetImport(adapters_pb2.GetImportRequest(id=begun.id), metadata=client.metadata)
-        assert (told.status, told.version, told.bytes_done, told.updated_at) == (
+        reported = await adapters.GetImport(adapters_pb2.GetImportRequest(id=begun.id), metadata=client.metadata)
+        assert (reported.status, reported.version, reported.bytes_done, reported.updated_at) == (
             "ready",
             1,
             done["bytes_done"],
             done["updated_at"],
         )
         listed = await adapters.ListImports(adapters_pb2.ListImportsRequest(), metadata=client.metadata)
-        assert (list(listed.data), listed.has_more, listed.last_id) == ([told], False, told.id)
+        assert (list(listed.data), listed.has_more, listed.last_id) == ([reported], False, reported.id)
         wrong = adapters_pb2.ImportRequest(source=f"hf://acme/none@{COMMIT}", name="poet")
         failed = await ended(http, (await adapters.Import(wrong, metadata=client.metadata)).id)
         request = adapters_pb2.GetImportRequest(id=failed["id"])
         error = (await adapters.GetImport(request, metadata=client.metadata)).error
         assert (error.code, error.param) == (failed["error"]["code"], "source")
         late = adapters_pb2.CancelImportRequest(id=begun.id)
-        refused = await rejection(adapters.CancelImport(late, metadata=client.metadata))
-        assert (refused.status, refused.code) == (grpc.StatusCode.ABORTED, "import_ended")
+        rejected = await rejection(adapters.CancelImport(late, metadata=client.metadata))
+        assert (rejected.status, rejected.code) == (grpc.StatusCode.ABORTED, "import_ended")
         bad = await rejection(adapters.Import(adapters_pb2.ImportRequest(name="x"), metadata=client.metadata))
         assert (bad.status, bad.param) == (grpc.StatusCode.INVALID_ARGUMENT, "source")
 
@@ -253,8 +253,8 @@ async def test_an_import_can_be_cancelled_while_it_fetches(waiting_gateway: Gate
         assert (await http.get("/v1/adapters")).json()["data"] == []
         hub.replies[CONFIG] = replace(hub.replies[CONFIG], stalls_after=None)
         done = await ended(http, (await begin(http))["id"])
-        refused = await http.delete(f"/v1/imports/{done['id']}")
-        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "import_ended")
+        rejected = await http.delete(f"/v1/imports/{done['id']}")
+        assert (rejected.status_code, rejected.json()["error"]["code"]) == (409, "import_ended")
 
 
 async def test_an_idempotency_key_starts_one_import(gateway: Gateway, poet: Path) -> None:

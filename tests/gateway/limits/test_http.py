@@ -64,15 +64,15 @@ async def test_every_response_reports_the_remaining_limits(limited: Gateway) -> 
 async def test_requests_per_minute(limited: Gateway) -> None:
     await _limit(limited, requests_per_minute=2)
     assert [(await _send(limited)).status_code for _ in range(2)] == [200, 200]
-    refused = await _send(limited)
-    error = refused.json()["error"]
-    assert (refused.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
+    rejected = await _send(limited)
+    error = rejected.json()["error"]
+    assert (rejected.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
     assert "this tenant" in error["message"]
     assert "2 requests per minute" in error["message"]
-    assert 0 < int(refused.headers["retry-after"]) <= 30
-    assert 0 < int(refused.headers["retry-after-ms"]) <= 30_000
-    assert refused.headers["x-should-retry"] == "true"
-    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert 0 < int(rejected.headers["retry-after"]) <= 30
+    assert 0 < int(rejected.headers["retry-after-ms"]) <= 30_000
+    assert rejected.headers["x-should-retry"] == "true"
+    assert rejected.headers["x-ratelimit-remaining-requests"] == "0"
     assert len(limited.engine.submits) == 2
 
 
@@ -98,10 +98,10 @@ async def test_settlement_charges_the_actual_tokens(limited: Gateway) -> None:
 
 async def test_an_impossible_request_is_rejected_for_good(limited: Gateway) -> None:
     await _limit(limited, tokens_per_minute=20)
-    refused = await _send(limited, max_tokens=100)
-    assert refused.status_code == 429
-    assert refused.headers["x-should-retry"] == "false"
-    assert "requested" in refused.json()["error"]["message"]
+    rejected = await _send(limited, max_tokens=100)
+    assert rejected.status_code == 429
+    assert rejected.headers["x-should-retry"] == "false"
+    assert "requested" in rejected.json()["error"]["message"]
     async with limited.openai(max_retries=2) as client:
         with pytest.raises(openai.RateLimitError):
             await client.completions.create(model=MODEL_ID, prompt="x", max_tokens=100)
@@ -112,10 +112,10 @@ async def test_an_exhausted_day_is_not_retryable(limited: Gateway) -> None:
     await _limit(limited, tokens_per_day=PROMPT_TOKENS * 4 + 20)
     codes = []
     while 429 not in codes:
-        refused = await _send(limited)
-        codes.append(refused.status_code)
-    assert "tokens per day" in refused.json()["error"]["message"]
-    assert refused.headers["x-should-retry"] == ("false" if int(refused.headers["retry-after"]) > 60 else "true")
+        rejected = await _send(limited)
+        codes.append(rejected.status_code)
+    assert "tokens per day" in rejected.json()["error"]["message"]
+    assert rejected.headers["x-should-retry"] == ("false" if int(rejected.headers["retry-after"]) > 60 else "true")
 
 
 async def test_n_counts_as_one_request_and_all_its_tokens(limited: Gateway) -> None:
@@ -131,9 +131,9 @@ async def test_concurrency(limited: Gateway) -> None:
     limited.engine.pause_after = 1
     running = asyncio.create_task(_send(limited))
     await limited.engine.paused.wait()
-    refused = await _send(limited)
-    assert refused.status_code == 429
-    assert "at the same time" in refused.json()["error"]["message"]
+    rejected = await _send(limited)
+    assert rejected.status_code == 429
+    assert "at the same time" in rejected.json()["error"]["message"]
     limited.engine.resume.set()
     assert (await running).status_code == 200
     await _until(limited, 200)
@@ -225,8 +225,8 @@ async def test_tenants_limits_in_the_admin_api(limited: Gateway) -> None:
         assert patched.json()["limits"] == limits | {"requests_per_minute": None, "max_concurrency": 3}
         assert (await admin.get(url)).json() == patched.json()
         for bad in (-1, 1.5, "3", 10**16):
-            refused = await admin.patch(url, json={"limits": {"max_concurrency": bad}})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "limits.max_concurrency")
+            rejected = await admin.patch(url, json={"limits": {"max_concurrency": bad}})
+            assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, "limits.max_concurrency")
 
 
 async def test_quotas_apply_at_upload(limited: Gateway, tmp_path: Any) -> None:

@@ -126,9 +126,9 @@ async def test_a_stream_cut_by_the_engine_is_billed_as_far_as_it_came(gateway: G
         text += "".join([line async for line in lines])
     assert '"error"' in text
     assert "[DONE]" not in text
-    told = text.count('"finish_reason":null')  # one token an event; what was on its way is lost
-    assert 0 < told <= 3
-    assert (await billed(gateway, 1))["completion_tokens"] == told
+    shown = text.count('"finish_reason":null')  # one token an event; what was on its way is lost
+    assert 0 < shown <= 3
+    assert (await billed(gateway, 1))["completion_tokens"] == shown
 
 
 async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
@@ -183,28 +183,28 @@ async def test_usage_continues_after_a_restart(
     assert list(config.usage_dir.iterdir()) == []
 
 
-async def _listen(http: httpx.AsyncClient, heard: asyncio.Semaphore) -> None:
+async def _listen(http: httpx.AsyncClient, received: asyncio.Semaphore) -> None:
     async with http.stream("POST", "/v1/completions", json=TEXT | {"stream": True}) as response:
         async for line in response.aiter_lines():
             if line.startswith("data: {"):
-                heard.release()
+                received.release()
 
 
-@pytest.mark.parametrize("told_tokens", [0, 1, 7])
+@pytest.mark.parametrize("reported_tokens", [0, 1, 7])
 async def test_a_killed_gateway_bills_the_delivered_tokens(
-    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], told_tokens: int
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], reported_tokens: int
 ) -> None:
     """Also while another request, which does not stream, has delivered nothing."""
     engine.script = lambda submit: list(range(100, 150))
-    engine.pause_after = told_tokens
+    engine.pause_after = reported_tokens
     async with gateway_in_a_process(config, engine, tenants) as own, own.gateway.http() as http:
-        heard = asyncio.Semaphore(0)
+        received = asyncio.Semaphore(0)
         requests = [
             asyncio.create_task(http.post("/v1/completions", json=TEXT)),
-            asyncio.create_task(_listen(http, heard)),
+            asyncio.create_task(_listen(http, received)),
         ]
-        for _ in range(told_tokens):
-            await heard.acquire()
+        for _ in range(reported_tokens):
+            await received.acquire()
         while len(engine.submits) < 2:
             await asyncio.sleep(0.01)
         own.process.kill()
@@ -214,7 +214,7 @@ async def test_a_killed_gateway_bills_the_delivered_tokens(
     async with serving(config, engine, tenants) as gateway:
         totals = await billed(gateway, 2)
     prompt = len(engine.submits[0].prompt_token_ids)
-    assert (totals["completion_tokens"], totals["prompt_tokens"]) == (told_tokens, prompt if told_tokens else 0)
+    assert (totals["completion_tokens"], totals["prompt_tokens"]) == (reported_tokens, prompt if reported_tokens else 0)
     rows = await ledger_rows(config.database_url)
     assert {row.outcome for row in rows.values()} == {"crashed"}
     assert list(config.usage_dir.iterdir()) == []

@@ -60,7 +60,7 @@ async def ledger(store: Store, usage_folder: Path) -> AsyncIterator[Ledger]:
     await made.close()
 
 
-class Away:
+class FlakyDatabase:
     """A database that can be unavailable."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ async def test_the_cost_is_computed_when_a_request_ends(store: Store, usage_fold
 async def test_usage_waits_on_disk_while_the_database_is_unavailable(
     ledger: Ledger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = Away(store, monkeypatch)
+    database = FlakyDatabase(store, monkeypatch)
     ids = set()
     for _ in range(3):
         ids.add(await use(ledger))
@@ -175,7 +175,7 @@ async def test_usage_waits_on_disk_while_the_database_is_unavailable(
 async def test_usage_survives_a_restart_while_the_database_is_unavailable(
     store: Store, usage_folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = Away(store, monkeypatch)
+    database = FlakyDatabase(store, monkeypatch)
     first = Ledger(store, usage_folder, NO_PRICES, metrics())
     first.start()
     ids = {await use(first) for _ in range(5)}
@@ -197,7 +197,7 @@ async def test_a_full_disk_keeps_usage_in_memory_and_reports_it(
 ) -> None:
     numbers = metrics()
     ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
-    database = Away(store, monkeypatch)
+    database = FlakyDatabase(store, monkeypatch)
     full = [True]
     real = os.write
 
@@ -245,7 +245,7 @@ async def test_one_record_that_the_database_rejects_does_not_block_others(
 ) -> None:
     numbers = metrics()
     ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
-    database = Away(store, monkeypatch)
+    database = FlakyDatabase(store, monkeypatch)
     database.away = False
     database.refuses = lambda record: record.request_id == "poison"
     good = {await use(ledger) for _ in range(3)}
@@ -270,8 +270,8 @@ async def test_one_record_that_the_database_rejects_does_not_block_others(
 async def test_a_segment_that_is_rejected_as_a_whole_does_not_block_others(
     ledger: Ledger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = Away(store, monkeypatch)
-    refused = await use(ledger, request_id="poison")
+    database = FlakyDatabase(store, monkeypatch)
+    caught = await use(ledger, request_id="poison")
     await ledger.flush()
     with pytest.raises(Unavailable):
         await ledger.settle()
@@ -288,7 +288,7 @@ async def test_a_segment_that_is_rejected_as_a_whole_does_not_block_others(
     assert set(await ledger_rows(database_url)) == others
     database.refuses = lambda record: False
     await ledger.settle()
-    assert set(await ledger_rows(database_url)) == {*others, refused}
+    assert set(await ledger_rows(database_url)) == {*others, caught}
 
 
 async def test_unreadable_lines_are_kept_and_counted(store: Store, usage_folder: Path, database_url: str) -> None:
@@ -384,7 +384,7 @@ def live(site, out, steps):
         for record in records[1:]:
             meter = ledger.open(record)
             meter.update(10, 5, 2)
-            say(out, json.dumps({"told": record.id}).encode() + b"\\n")
+            say(out, json.dumps({"metered": record.id}).encode() + b"\\n")
             meter.close(Outcome.COMPLETED)
             await ledger.flush()
             say(out, json.dumps({"safe": record.id}).encode() + b"\\n")
@@ -446,10 +446,10 @@ async def _check_leftovers(site: Path, said: list[dict[str, str]], ids: list[str
         await ledger.settle()
         await ledger.close()
     rows = await ledger_rows(url)
-    told = {each["told"] for each in said if "told" in each} | ({ids[0]} if {"running": 1} in said else set())
+    reported = {each["metered"] for each in said if "metered" in each} | ({ids[0]} if {"running": 1} in said else set())
     safe = {each["safe"] for each in said if "safe" in each}
-    assert safe <= told == set(rows)
-    for id_ in told - {ids[0]}:
+    assert safe <= reported == set(rows)
+    for id_ in reported - {ids[0]}:
         assert (rows[id_].prompt_tokens, rows[id_].completion_tokens, rows[id_].cached_tokens) == (10, 5, 2)
         assert rows[id_].outcome == "completed" or id_ not in safe
     if ids[0] in rows:
@@ -507,7 +507,7 @@ async def test_delivered_tokens_are_billed_exactly_though_workers_are_killed(
         "usage": str(usage_folder),
         "record": encode_record(replace(opened(), id="use_x"))[9:-1].decode(),
     }
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
 
     async def live(lines: int) -> None:
         worker = await asyncio.create_subprocess_exec(
@@ -515,10 +515,10 @@ async def test_delivered_tokens_are_billed_exactly_though_workers_are_killed(
         )
         assert worker.stdout is not None
         for _ in range(lines):
-            await _read_output(await worker.stdout.readline(), told)
+            await _read_output(await worker.stdout.readline(), reported)
         worker.send_signal(signal.SIGKILL)
         for line in (await worker.stdout.read()).splitlines(keepends=True):
-            await _read_output(line, told)
+            await _read_output(line, reported)
         await worker.wait()
 
     await asyncio.gather(live(701), live(1502))
@@ -528,17 +528,17 @@ async def test_delivered_tokens_are_billed_exactly_though_workers_are_killed(
     await ledger.close()
     rows = await ledger_rows(database_url)
     billed = {id_: row.completion_tokens for id_, row in rows.items() if row.completion_tokens}
-    unsaid = {id_: tokens for id_, tokens in billed.items() if told.get(id_) != tokens}
+    unreported = {id_: tokens for id_, tokens in billed.items() if reported.get(id_) != tokens}
     # A worker killed between recording and printing had delivered one token more than it printed.
-    assert set(told) <= set(billed)
-    assert all(tokens == told.get(id_, 0) + 1 for id_, tokens in unsaid.items())
-    assert len(unsaid) <= 3
-    assert len(told) > 1000
+    assert set(reported) <= set(billed)
+    assert all(tokens == reported.get(id_, 0) + 1 for id_, tokens in unreported.items())
+    assert len(unreported) <= 3
+    assert len(reported) > 1000
     await check_balance(store, database_url)
     assert list(usage_folder.iterdir()) == []
 
 
-async def _read_output(line: bytes, told: dict[str, int]) -> None:
+async def _read_output(line: bytes, reported: dict[str, int]) -> None:
     if line.endswith(b"\n"):
         id_, tokens = line.split()
-        told[id_.decode()] = max(told.get(id_.decode(), 0), int(tokens))
+        reported[id_.decode()] = max(reported.get(id_.decode(), 0), int(tokens))

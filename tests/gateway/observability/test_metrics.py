@@ -115,10 +115,10 @@ async def test_the_engines_statistics(gateway: Gateway) -> None:
 async def test_no_field_of_the_engine_is_omitted(gateway: Gateway) -> None:
     """Each scalar that the engine sends is in the text, so that a new one cannot be forgotten."""
     stats = gateway.engine.stats = full_stats()
-    told = set(samples_of(await scrape_as_operator(gateway)).values())
+    reported = set(samples_of(await scrape_as_operator(gateway)).values())
     for field, number in stats.ListFields():
         if isinstance(number, int) and not isinstance(number, bool):
-            assert number in told, field.name
+            assert number in reported, field.name
 
 
 async def test_an_engine_that_is_down(gateway: Gateway) -> None:

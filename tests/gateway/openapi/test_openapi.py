@@ -42,8 +42,8 @@ def test_every_route_is_described(config: GatewayConfig, document: dict[str, Any
     app = create_app(config)
     routes = {(route.path_format, method.lower()) for route in routes_of(app) for method in route.methods}
     pages = {("/openapi.json", "get"), ("/docs", "get"), ("/docs/{asset}", "get")}
-    told_elsewhere = {("/v1/adapters/ft:{model}", "get")}  # at /v1/adapters/{name}, which would be the same path
-    assert {(path, method) for path, method, _ in operations(document)} == routes - pages - told_elsewhere
+    documented_elsewhere = {("/v1/adapters/ft:{model}", "get")}  # at /v1/adapters/{name}, which would be the same path
+    assert {(path, method) for path, method, _ in operations(document)} == routes - pages - documented_elsewhere
 
 
 def test_every_operation_is_complete(document: dict[str, Any]) -> None:
@@ -51,16 +51,16 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(ids) == len(set(ids))
     for path, method, operation in operations(document):
-        told = f"{method} {path}"
-        assert operation["summary"], told
-        assert operation["description"], told
-        assert set(operation["tags"]) <= tags, told
+        reported = f"{method} {path}"
+        assert operation["summary"], reported
+        assert operation["description"], reported
+        assert set(operation["tags"]) <= tags, reported
         assert {scheme for each in operation["security"] for scheme in each} <= {"tenantKey", "adminKey"}
         guarded = operation["tags"] != ["health"]
-        assert guarded == bool(operation["security"] and {} not in operation["security"]), told
+        assert guarded == bool(operation["security"] and {} not in operation["security"]), reported
         if guarded:
-            assert {"401", "500", "503"} <= operation["responses"].keys(), told
-            assert ("403" in operation["responses"]) == (path != "/v1/whoami"), told
+            assert {"401", "500", "503"} <= operation["responses"].keys(), reported
+            assert ("403" in operation["responses"]) == (path != "/v1/whoami"), reported
         if method in ("post", "put", "patch") and path not in (
             "/v1/files/{file_id}/close",
             "/v1/uploads/{upload_id}/cancel",
@@ -72,13 +72,13 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             "/v1/adapters/{name}/restore",
             "/v1/adapters/{name}/versions/{version}/restore",
         ):
-            assert operation["requestBody"]["required"], told
+            assert operation["requestBody"]["required"], reported
         for status, answer in operation["responses"].items():
             answer = found(document, answer)
-            assert answer["description"], told
-            assert {"x-request-id", "openai-processing-ms"} <= answer["headers"].keys(), told
+            assert answer["description"], reported
+            assert {"x-request-id", "openai-processing-ms"} <= answer["headers"].keys(), reported
             if status in ("429", "503") and path != "/readyz":
-                assert {"retry-after", "retry-after-ms"} <= answer["headers"].keys(), told
+                assert {"retry-after", "retry-after-ms"} <= answer["headers"].keys(), reported
 
 
 def test_errors_use_the_envelope(document: dict[str, Any]) -> None:

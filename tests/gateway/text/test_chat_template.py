@@ -62,9 +62,9 @@ def test_errors_raised_by_the_template_are_reported() -> None:
     ],
 )
 def test_forbidden_template_operations(source: str) -> None:
-    with pytest.raises(TemplateError) as refused:
+    with pytest.raises(TemplateError) as rejected:
         ChatTemplate(source, {}).render(MESSAGES)
-    assert "Be brief" not in str(refused.value)
+    assert "Be brief" not in str(rejected.value)
 
 
 @pytest.mark.parametrize(

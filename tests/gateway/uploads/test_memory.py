@@ -41,8 +41,8 @@ async def _send(http: httpx.AsyncClient, folder: Path, size: int, *, parts: int)
     """Send it once as an adapter's file, which is rejected after reading, and once as a file that is stored."""
     with sparse(folder, size) as file:
         form: Any = {"adapter_config.json": b"{}", "adapter_model.safetensors": file}
-        refused = await http.post("/v1/adapters", data={"name": "a"}, files=form)
-        assert refused.status_code == 400, refused.text
+        rejected = await http.post("/v1/adapters", data={"name": "a"}, files=form)
+        assert rejected.status_code == 400, rejected.text
     facts = {"filename": "f", "purpose": "adapter", "mime_type": "a/b", "bytes": size}
     upload = (await http.post("/v1/uploads", json=facts)).json()
     ids = []

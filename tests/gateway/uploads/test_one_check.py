@@ -54,9 +54,9 @@ async def test_every_way_to_add_an_adapter_uses_it(
                 call = client.adapters.Upload(parts(folder, name="poet"), metadata=client.metadata)
                 streamed = await rejection(call)
             assert (await http.get("/v1/adapters")).json()["data"] == []
-    told = {(each["message"], each["param"], each["code"]) for each in (uploaded, from_files, imported)}
-    told.add((streamed.message, streamed.param, streamed.code))
-    assert told == {(WORDS, "adapter_config.json: r", "invalid_adapter")}
+    reported = {(each["message"], each["param"], each["code"]) for each in (uploaded, from_files, imported)}
+    reported.add((streamed.message, streamed.param, streamed.code))
+    assert reported == {(WORDS, "adapter_config.json: r", "invalid_adapter")}
 
 
 def test_other_readers_of_adapters_use_it_too() -> None:

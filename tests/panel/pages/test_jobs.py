@@ -112,8 +112,8 @@ def test_the_operator_sees_all_jobs_and_other_tenants_none(signed_in: Callable[.
 
 def _preference(number: int) -> str:
     answers = {"preferred_output": "Gladly.", "non_preferred_output": "<b>No.</b>"}
-    told = {name: [{"role": "assistant", "content": words}] for name, words in answers.items()}
-    return json.dumps({"input": {"messages": [{"role": "user", "content": f"{number}?"}]}} | told)
+    reported = {name: [{"role": "assistant", "content": words}] for name, words in answers.items()}
+    return json.dumps({"input": {"messages": [{"role": "user", "content": f"{number}?"}]}} | reported)
 
 
 def test_a_file_of_preferences_is_trained_with_dpo(signed_in: Callable[..., Page], world: World) -> None:

@@ -69,5 +69,5 @@ def test_one_page_at_a_time_is_requested_and_shown(signed_in: Callable[..., Page
 
 def test_no_page_is_longer_than_the_servers_limit(world: World) -> None:
     with world.api() as api:
-        refused: httpx.Response = api.get("/v1/adapters", params={"limit": 1_000_000})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "limit")
+        rejected: httpx.Response = api.get("/v1/adapters", params={"limit": 1_000_000})
+    assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, "limit")

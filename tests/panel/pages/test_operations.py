@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 from running_server import until
 
 from tests.gateway.engine_stats import full_stats
-from tests.panel.world import PATIENCE, World
+from tests.panel.world import WAIT_SECONDS, World
 
 
 def test_a_key_is_created_shown_once_rotated_and_revoked(signed_in: Callable[..., Page], world: World) -> None:
@@ -64,7 +64,7 @@ def test_a_limit_applies_from_the_next_request_on(signed_in: Callable[..., Page]
     page.get_by_role("button", name="Save limits").click()
     with world.api(world.admin_key) as admin:
         place = f"/admin/v1/tenants/{world.other_tenant_id}"
-        until(lambda: admin.get(place).json()["limits"]["requests_per_minute"] is None, PATIENCE)
+        until(lambda: admin.get(place).json()["limits"]["requests_per_minute"] is None, WAIT_SECONDS)
 
 
 def test_a_tenant_is_created_and_deleted(signed_in: Callable[..., Page], world: World) -> None:
@@ -84,7 +84,7 @@ def test_usage_is_shown_and_downloaded(signed_in: Callable[..., Page], world: Wo
     body = {"model": "tiny/base-model", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
     with world.api() as api:
         assert api.post("/v1/chat/completions", json=body).is_success
-        until(lambda: bool(api.get("/v1/usage").json()["data"]), PATIENCE)
+        until(lambda: bool(api.get("/v1/usage").json()["data"]), WAIT_SECONDS)
     page = signed_in(path="/usage")
     expect(page.get_by_role("img", name="Tokens by day")).to_be_visible()
     expect(page.get_by_role("cell", name="base model only")).to_be_visible()

@@ -16,7 +16,7 @@ from running_server import until
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway.engine_stats import full_stats
 from tests.panel.conftest import Cookie
-from tests.panel.world import PATIENCE, World
+from tests.panel.world import WAIT_SECONDS, World
 
 PICTURES = os.environ.get("LORAGATE_PANEL_PICTURES")
 LOOKS = [(1440, "light"), (360, "dark"), *([(360, "light"), (1440, "dark")] if PICTURES else [])]
@@ -67,7 +67,7 @@ def furnished(world: World) -> World:
             model = ("support-triage", "haiku", "support-triage@canary")[number % 3]
             body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 24}
             assert api.post("/v1/chat/completions", json=body).is_success
-        until(lambda: bool(api.get("/v1/usage").json()["data"]), PATIENCE)
+        until(lambda: bool(api.get("/v1/usage").json()["data"]), WAIT_SECONDS)
     world.job = _job(world)
     stats = _busy_engine(*(pb.AdapterRef(tenant_id=world.tenant_id, digest=d) for d in digests))
     stats.tenants.add(tenant_id=world.other_tenant_id, running=3, waiting=14)

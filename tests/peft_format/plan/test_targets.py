@@ -48,8 +48,8 @@ def selected(fields: dict[str, Any], names: list[str]) -> list[str]:
     config = parse_config(json.dumps({"peft_type": "LORA", **fields}).encode())
     try:
         return [module.name for module in resolve_targets(config, layout_of(names), Budget()).modules]
-    except AdapterRejected as refused:
-        if "matches no module" not in refused.message:
+    except AdapterRejected as rejected:
+        if "matches no module" not in rejected.message:
             raise
         return []
 

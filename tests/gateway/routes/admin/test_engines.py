@@ -24,8 +24,8 @@ async def test_only_the_operator_may_read(gateway: Gateway) -> None:
     async with httpx.AsyncClient(base_url=gateway.base_url) as nobody, gateway.http() as tenant:
         for route in ROUTES:
             assert (await nobody.get(route)).status_code == 401
-            refused = await tenant.get(route)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "admin_key_required")
+            rejected = await tenant.get(route)
+            assert (rejected.status_code, rejected.json()["error"]["code"]) == (403, "admin_key_required")
     assert not gateway.engine.traces_asked
 
 

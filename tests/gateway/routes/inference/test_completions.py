@@ -122,11 +122,11 @@ async def test_bad_requests_name_the_field(gateway: Gateway, body: dict[str, obj
 
 async def test_a_prompt_longer_than_the_context(gateway: Gateway) -> None:
     async with gateway.openai() as client:
-        with pytest.raises(BadRequestError) as refused:
+        with pytest.raises(BadRequestError) as rejected:
             await client.completions.create(model=MODEL_ID, prompt=[5] * 250, max_tokens=10)
-    assert refused.value.code == "context_length_exceeded"
-    assert refused.value.param == "prompt"
-    assert refused.value.body["message"] == (
+    assert rejected.value.code == "context_length_exceeded"
+    assert rejected.value.param == "prompt"
+    assert rejected.value.body["message"] == (
         "This model's maximum context length is 256 tokens. However, you requested 260 tokens (250 in the prompt, "
         "10 in the completion). Please reduce the length of the prompt or completion."
     )

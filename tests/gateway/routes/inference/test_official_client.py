@@ -38,7 +38,7 @@ async def test_errors_become_its_exceptions(gateway: Gateway) -> None:
         reader = (await admin.post(url, json={"scopes": ["adapters:read"]})).json()["secret"]
     gateway.engine.failure = pb.EngineError(code=pb.ERROR_CODE_OVERLOADED, message="it is so", retry_after_ms=2300)
     gateway.engine.fails = lambda submit: submit.sampling.seed == 1
-    refused: list[tuple[type[openai.APIStatusError], str, dict[str, Any], str, str | None]] = [
+    rejected: list[tuple[type[openai.APIStatusError], str, dict[str, Any], str, str | None]] = [
         (openai.BadRequestError, gateway.key, {"temperature": 9}, "invalid_value", "temperature"),
         (openai.BadRequestError, gateway.key, {"extra_body": {"tempreture": 1}}, "unknown_parameter", "tempreture"),
         (openai.AuthenticationError, "lg-no-key", {}, "invalid_api_key", None),
@@ -47,7 +47,7 @@ async def test_errors_become_its_exceptions(gateway: Gateway) -> None:
         (openai.InternalServerError, gateway.key, {"seed": 1}, "overloaded", None),
         (openai.InternalServerError, gateway.key, {"seed": 1, "stream": True}, "overloaded", None),
     ]
-    for kind, key, fields, code, param in refused:
+    for kind, key, fields, code, param in rejected:
         async with gateway.openai(key) as client:
             with pytest.raises(kind) as caught:
                 await client.chat.completions.create(**CHAT | fields)

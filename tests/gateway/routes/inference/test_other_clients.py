@@ -83,19 +83,19 @@ async def asked(gateway: Gateway, python: Path, client: str) -> Any:
 @pytest.mark.parametrize("client", ["litellm", "langchain"])
 async def test_libraries(gateway: Gateway, upload: Any, python_of: Callable[[str], Path], client: str) -> None:
     await upload("poet")
-    told = await asked(gateway, await asyncio.to_thread(python_of, client), client)
-    assert (told["answer"], told["streamed"]) == (HELLO, HELLO)
-    assert told["usage"] > 0
-    assert told["streamed_usage"] > 0
-    assert told["called"] == [["weather", {"city": "Oslo"}]]
-    assert told["place"] == {"city": "Oslo"}
-    assert told["vectors"] == [[pytest.approx(0.6), pytest.approx(-0.8)]] * 2
-    assert "NotFound" in told["refused"]
+    reported = await asked(gateway, await asyncio.to_thread(python_of, client), client)
+    assert (reported["answer"], reported["streamed"]) == (HELLO, HELLO)
+    assert reported["usage"] > 0
+    assert reported["streamed_usage"] > 0
+    assert reported["called"] == [["weather", {"city": "Oslo"}]]
+    assert reported["place"] == {"city": "Oslo"}
+    assert reported["vectors"] == [[pytest.approx(0.6), pytest.approx(-0.8)]] * 2
+    assert "NotFound" in reported["rejected"]
 
 
 async def test_the_llm_program(gateway: Gateway, upload: Any, python_of: Callable[[str], Path]) -> None:
     await upload("poet")
-    told = await asked(gateway, await asyncio.to_thread(python_of, "llm"), "llm")
-    assert (told["answer"], told["streamed"], told["place"]) == (HELLO, HELLO, {"city": "Oslo"})
-    assert "nobodys" in told["refused"]
-    assert "does not exist" in told["refused"]
+    reported = await asked(gateway, await asyncio.to_thread(python_of, "llm"), "llm")
+    assert (reported["answer"], reported["streamed"], reported["place"]) == (HELLO, HELLO, {"city": "Oslo"})
+    assert "nobodys" in reported["rejected"]
+    assert "does not exist" in reported["rejected"]

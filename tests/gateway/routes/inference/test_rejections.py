@@ -101,15 +101,15 @@ async def test_a_template_rejects_messages(gateway: Gateway) -> None:
 
 async def test_an_exceeded_context_is_reported_in_openais_words(gateway: Gateway) -> None:
     async with gateway.openai() as client:
-        with pytest.raises(BadRequestError) as refused:
+        with pytest.raises(BadRequestError) as caught:
             await client.chat.completions.create(model=MODEL_ID, messages=MESSAGES, max_tokens=250)
         with pytest.raises(BadRequestError) as flooded:
             await client.chat.completions.create(
                 model=MODEL_ID, messages=[{"role": "user", "content": "x" * 2_000_000}]
             )
-    assert refused.value.code == flooded.value.code == "context_length_exceeded"
-    assert refused.value.param == "messages"
-    assert "maximum context length is 256 tokens" in refused.value.message
+    assert caught.value.code == flooded.value.code == "context_length_exceeded"
+    assert caught.value.param == "messages"
+    assert "maximum context length is 256 tokens" in caught.value.message
     assert "resulted in at least" in flooded.value.message  # rejected before it was tokenized
     assert gateway.engine.submits == []
 
@@ -160,10 +160,10 @@ async def test_missing_foreign_and_malformed_models_are_the_same(gateway: Gatewa
             "é",
             "x" * 256,
         ):
-            with pytest.raises(NotFoundError) as refused:
+            with pytest.raises(NotFoundError) as caught:
                 await other.chat.completions.create(model=name, messages=MESSAGES)
-            assert refused.value.code == "model_not_found"
-            bodies.append(str(refused.value.response.json()).replace(name, "NAME"))
+            assert caught.value.code == "model_not_found"
+            bodies.append(str(caught.value.response.json()).replace(name, "NAME"))
     assert len(set(bodies)) == 1
 
 

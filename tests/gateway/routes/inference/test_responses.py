@@ -178,7 +178,7 @@ async def test_a_conversation_continues_with_earlier_output(gateway: Gateway) ->
     assert prompt.index("Let me see.") < prompt.index("sun") < prompt.index("rain") < prompt.index("And tomorrow?")
 
 
-REFUSED: list[tuple[dict[str, Any], str, str]] = [
+REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"previous_response_id": "resp_1"}, "previous_response_id", "not stored"),
     ({"conversation": "conv_1"}, "conversation", "not stored"),
     ({"store": True}, "store", "not stored"),
@@ -209,7 +209,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 async def test_unsupported_options_are_rejected_by_name(gateway: Gateway) -> None:
     async with gateway.http() as http:
-        for fields, param, words in REFUSED:
+        for fields, param, words in REJECTED:
             response = await http.post("/v1/responses", json=ASK | fields)
             assert response.status_code == 400, response.text
             error = response.json()["error"]
@@ -246,10 +246,10 @@ async def test_a_failure_during_the_stream_is_its_last_event(gateway: Gateway) -
 
 async def test_metered_usage_equals_the_reported_usage(gateway: Gateway) -> None:
     async with gateway.openai() as client, gateway.http() as http:
-        told = [(await client.responses.create(**ASK)).usage]
+        reported = [(await client.responses.create(**ASK)).usage]
         async with client.responses.stream(**ASK) as stream:
-            told.append((await stream.get_final_response()).usage)
-        total = sum(usage.total_tokens for usage in told if usage)
+            reported.append((await stream.get_final_response()).usage)
+        total = sum(usage.total_tokens for usage in reported if usage)
         async with asyncio.timeout(10):
             while (row := await _usage(http)) is None or row["total_tokens"] != total:
                 await asyncio.sleep(0.05)

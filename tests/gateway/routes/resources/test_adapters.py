@@ -215,10 +215,10 @@ async def test_adapters_are_found_by_description_and_tags(gateway: Gateway, tmp_
         assert (whole["data"][0]["tenant_id"], whole["data"][0]["tags"]) == (gateway.tenant_id, ["team:sea", "verse"])
         for query, param in (("search=" + "x" * 101, "search"), ("tag=", "tag"), ("tag=a&" * 9, "tag")):
             for client, path in ((http, "/v1/adapters"), (admin, "/admin/v1/adapters")):
-                refused = await client.get(f"{path}?{query}")
-                assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), query
-        refused = await http.patch("/v1/adapters/clerk", json={"tags": ["a,b"]})
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tags")
+                rejected = await client.get(f"{path}?{query}")
+                assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, param), query
+        rejected = await http.patch("/v1/adapters/clerk", json={"tags": ["a,b"]})
+        assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, "tags")
 
 
 async def test_a_tenant_administrator_lists_its_own_adapters(gateway: Gateway, upload: Upload) -> None:

@@ -68,8 +68,8 @@ async def test_without_a_user_the_weights_decide(split: Gateway) -> None:
 @pytest.mark.parametrize("user", ["x" * 513, 7, ["a"]])
 async def test_a_user_must_be_a_string(split: Gateway, user: Any) -> None:
     async with split.http() as http:
-        refused = await http.post("/v1/completions", json={"model": "poet", "prompt": "x", "user": user})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "user")
+        rejected = await http.post("/v1/completions", json={"model": "poet", "prompt": "x", "user": user})
+    assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, "user")
 
 
 async def _metrics(http: Any, wanted: int, query: str = "") -> Any:
@@ -101,8 +101,8 @@ async def test_metrics_are_reported_for_each_version(split: Gateway, client: Cli
         assert 0 <= first["p50"] <= first["p90"] <= first["p99"]
         assert target["weight"] == (None if number == 1 else 1)
     request = adapters_pb.AliasMetricsRequest(name="poet", hours=1)
-    told = await client.adapters.AliasMetrics(request, metadata=client.metadata)
-    assert [target.requests for target in told.targets] == [target["requests"] for target in metrics["targets"]]
+    reported = await client.adapters.AliasMetrics(request, metadata=client.metadata)
+    assert [target.requests for target in reported.targets] == [target["requests"] for target in metrics["targets"]]
 
 
 async def test_metrics_of_missing_aliases_are_not_found(split: Gateway) -> None:

@@ -49,9 +49,9 @@ async def test_a_file_may_expire(gateway: Gateway) -> None:
     file = await client.files.create(file=("a", b"x"), purpose="fine-tune", expires_after=after)
     assert file.expires_at == file.created_at + 3600
     for wrong, param in (({"anchor": "now", "seconds": 3600}, "anchor"), ({**after, "seconds": 5}, "seconds")):
-        with pytest.raises(openai.BadRequestError) as refused:
+        with pytest.raises(openai.BadRequestError) as rejected:
             await client.files.create(file=("a", b"x"), purpose="fine-tune", expires_after=wrong)  # type: ignore[arg-type]
-        assert refused.value.param == f"expires_after.{param}"
+        assert rejected.value.param == f"expires_after.{param}"
 
 
 async def test_parts_by_the_official_client(gateway: Gateway, tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ async def test_parts_in_any_order_concurrently_and_repeated(gateway: Gateway) ->
     parts = await asyncio.gather(*(client.uploads.parts.create(upload.id, data=part) for part in sent))
     assert {(part.object, part.upload_id) for part in parts} == {("upload.part", upload.id)}
     ids = [parts[1].id, parts[2].id, parts[0].id]
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai.BadRequestError) as rejected:
         await client.uploads.complete(upload.id, part_ids=ids, md5="0" * 32)
-    assert (refused.value.param, refused.value.code) == ("md5", "md5_mismatch")
+    assert (rejected.value.param, rejected.value.code) == ("md5", "md5_mismatch")
     done = await client.uploads.complete(upload.id, part_ids=ids, md5=hashlib.md5(b"abcdefghi").hexdigest())
     assert done.file is not None
     assert await client.uploads.complete(upload.id, part_ids=ids) == done, "the answer was lost on its way"
@@ -252,9 +252,9 @@ async def test_unreadable_content_is_reported_before_the_first_byte(gateway: Gat
     async with store.tenant(gateway.tenant_id) as scope:
         (piece,) = await scope.files.pieces(file.id)
     await store.blobs.of(gateway.tenant_id).pieces.remove(piece)
-    with pytest.raises(openai.InternalServerError) as told:
+    with pytest.raises(openai.InternalServerError) as reported:
         await client.files.content(file.id)
-    assert told.value.status_code == 503
+    assert reported.value.status_code == 503
 
 
 async def test_a_part_is_bounded(gateway: Gateway) -> None:

@@ -119,9 +119,9 @@ async def test_pause_resume_and_cancel(gateway: Gateway, worker: FakeWorker) -> 
     job_id = (await jobs.create(model=MODEL_ID, training_file=file)).id
     statuses = [(await act(job_id)).status for act in (jobs.pause, jobs.pause, jobs.resume)]
     assert statuses == ["paused", "paused", "validating_files"]
-    with pytest.raises(openai.ConflictError) as refused:
+    with pytest.raises(openai.ConflictError) as rejected:
         await jobs.resume(job_id)
-    assert refused.value.code == "job_not_paused"
+    assert rejected.value.code == "job_not_paused"
     await worker.validate()
     await worker.train()
     assert (await jobs.pause(job_id)).status == "running", "its worker has not heard of it"
@@ -171,9 +171,9 @@ async def test_a_job_starts_from_the_version_that_a_name_resolves_to(
         assert (made["model"], made["start_version"]) == (model, start)
     made = (await jobs.create(model=tuned, training_file=file)).to_dict()
     assert made["start_version"]["name"] == f"ft-{tuned[-8:]}"  # type: ignore[index]
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai.BadRequestError) as rejected:
         await jobs.create(model="poet@split", training_file=file)
-    assert (refused.value.code, refused.value.param) == ("ambiguous_model", "model")
+    assert (rejected.value.code, rejected.value.param) == ("ambiguous_model", "model")
     async with gateway.http() as http:
         await http.patch("/v1/adapters/poet/versions/1", json={"status": "disabled"})
     with pytest.raises(openai.PermissionDeniedError):

@@ -39,7 +39,7 @@ BOUNDS: dict[str, tuple[Any, ...]] = {
     "n_steps": (0, 1_000_001, "auto", 5),
 }
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"model": None}, "model"),
     ({"model": 5}, "model"),
     ({"model": "m" * 1025}, "model"),
@@ -95,7 +95,7 @@ def supervised(**hyperparameters: Any) -> dict[str, Any]:
 
 async def test_bodies_that_are_rejected(gateway: Gateway) -> None:
     file = await file_of(gateway)
-    cases = [*REFUSED]
+    cases = [*REJECTED]
     for name, values in BOUNDS.items():
         cases += [(supervised(**{name: value}), f"{SUPERVISED}.{name}") for value in values]
     cases.append((supervised(streaming=True, packing=True), f"{SUPERVISED}.packing"))
@@ -127,9 +127,9 @@ def test_the_head_is_no_target(tokenizer: Tokenizer) -> None:
 
     assert checked(*others) == {"target_modules": others}
     for target in (head, head.rpartition(".")[2]):
-        with pytest.raises(InvalidRequest, match="head cannot be adapted") as refused:
+        with pytest.raises(InvalidRequest, match="head cannot be adapted") as caught:
             checked(others[0], target)
-        assert refused.value.param == f"{SUPERVISED}.target_modules.1"
+        assert caught.value.param == f"{SUPERVISED}.target_modules.1"
 
 
 async def test_all_values_within_the_bounds_are_accepted(gateway: Gateway) -> None:
@@ -146,8 +146,8 @@ async def test_all_values_within_the_bounds_are_accepted(gateway: Gateway) -> No
             body = {"model": MODEL_ID, "training_file": file, "validation_file": file, **supervised(**asked)}
             made = await http.post(JOBS, json=body | {"suffix": "s" * 64, "metadata": {}})
             assert made.status_code == 200, made.text
-            told = made.json()["method"]["supervised"]["hyperparameters"]
-            assert {name: told[name] for name in asked} == asked
+            reported = made.json()["method"]["supervised"]["hyperparameters"]
+            assert {name: reported[name] for name in asked} == asked
             await worker.validate()
             made = await http.get(f"{JOBS}/{made.json()['id']}")
             known = made.json()["method"]["supervised"]["hyperparameters"]
@@ -286,7 +286,7 @@ async def test_every_action_is_in_the_audit_log(gateway: Gateway) -> None:
             await http.post(f"{JOBS}/{job}/{act}", headers={"x-request-id": act})
         found = (await admin.get(f"/admin/v1/audit?tenant_id={gateway.tenant_id}")).json()["data"]
     found = [event for event in found if event["target"] == f"fine_tuning_job:{job}"]
-    told = [(event["action"], event["request_id"]) for event in found]
-    assert told[:3] == [(f"fine_tuning_job.{act}", act) for act in ("cancel", "resume", "pause")]
-    assert [action for action, _ in told[3:]] == ["fine_tuning_job.create"]
+    reported = [(event["action"], event["request_id"]) for event in found]
+    assert reported[:3] == [(f"fine_tuning_job.{act}", act) for act in ("cancel", "resume", "pause")]
+    assert [action for action, _ in reported[3:]] == ["fine_tuning_job.create"]
     assert {event["actor"] for event in found} == {f"api_key:{gateway.key.split('-')[1]}"}

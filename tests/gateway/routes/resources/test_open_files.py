@@ -55,9 +55,9 @@ async def test_one_bad_line_rejects_all(gateway: Gateway) -> None:
             (b"\n \n", ("no lines",)),
             (b"\xef\xbb\xbf" + LINE, ("byte order mark",)),
         ):
-            refused = await append(http, file, lines)
-            error = refused.json()["error"]
-            assert (refused.status_code, error["code"], error["param"]) == (400, "invalid_lines", "data")
+            rejected = await append(http, file, lines)
+            error = rejected.json()["error"]
+            assert (rejected.status_code, error["code"], error["param"]) == (400, "invalid_lines", "data")
             assert all(each in error["message"] for each in words), error["message"]
         assert await content(http, file) == b""
         assert (await append(http, file, CHAT)).status_code == 200, "the first good lines say the format"
@@ -97,8 +97,8 @@ async def test_invalid_open_files(
     gateway: Gateway, fields: dict[str, str], content: bytes, status: int, param: str
 ) -> None:
     async with gateway.http() as http:
-        refused = await http.post("/v1/files", data=fields, files={"file": ("a", content)})
-        assert (refused.status_code, refused.json()["error"]["param"]) == (status, param)
+        rejected = await http.post("/v1/files", data=fields, files={"file": ("a", content)})
+        assert (rejected.status_code, rejected.json()["error"]["param"]) == (status, param)
         assert (await http.get("/v1/files")).json()["data"] == []
 
 
@@ -149,22 +149,22 @@ async def test_a_job_follows_an_open_file_only_on_request(gateway: Gateway) -> N
             body = {"model": MODEL_ID, "training_file": training_file, "method": method, **more}
             return (await http.post("/v1/fine_tuning/jobs", json=body)).json()
 
-        for refused, param, words in (
+        for rejected, param, words in (
             (await job(growing["id"], {}), "training_file", "hyperparameter `streaming`"),
             (await job(whole["id"], {"validation_file": other["id"]}), "validation_file", "/close) first."),
             (await job(growing["id"], {"validation_file": other["id"]}, streaming=True), "validation_file", "open"),
         ):
-            assert (refused["error"]["code"], refused["error"]["param"]) == ("file_open", param)
-            assert words in refused["error"]["message"]
+            assert (rejected["error"]["code"], rejected["error"]["param"]) == ("file_open", param)
+            assert words in rejected["error"]["message"]
         made = await job(growing["id"], {}, streaming=True)
         asked = made["method"]["supervised"]["hyperparameters"]
         assert (asked["streaming"], asked["n_steps"], made["progress"]) == (True, None, None)
         await worker.validate()
         running = await worker.train(0)
         await worker.run("progress", running.id, 5, None)
-        told = (await http.get(f"/v1/fine_tuning/jobs/{made['id']}")).json()
-        assert (told["progress"], told["estimated_finish"]) == ({"step": 5, "total_steps": None}, None)
-        assert told["method"]["supervised"]["hyperparameters"]["lr_scheduler"] == "constant"
+        reported = (await http.get(f"/v1/fine_tuning/jobs/{made['id']}")).json()
+        assert (reported["progress"], reported["estimated_finish"]) == ({"step": 5, "total_steps": None}, None)
+        assert reported["method"]["supervised"]["hyperparameters"]["lr_scheduler"] == "constant"
         async with connected(gateway.grpc_target, gateway.key) as client:
             request = pb.GetFineTuningJobRequest(fine_tuning_job_id=made["id"])
             progress = (await client.fine_tuning.Get(request, metadata=client.metadata)).progress

@@ -53,17 +53,17 @@ async def test_a_repeated_rollback_with_the_same_key_is_done_once(poet: Gateway)
 )
 async def test_invalid_promotions_are_rejected(poet: Gateway, body: dict[str, Any]) -> None:
     async with poet.http() as http:
-        refused = await http.post("/v1/adapters/poet/promote", json=body)
-    assert refused.status_code == 400, refused.text
-    assert refused.json()["error"]["param"] in ("version", "alias")
+        caught = await http.post("/v1/adapters/poet/promote", json=body)
+    assert caught.status_code == 400, caught.text
+    assert caught.json()["error"]["param"] in ("version", "alias")
 
 
 async def test_a_disabled_version_is_403_to_its_owner_and_404_to_others(poet: Gateway) -> None:
     async with poet.http() as http, poet.http(poet.other_key) as other:
         disabled = await http.patch("/v1/adapters/poet/versions/2", json={"status": "disabled"})
         assert (disabled.status_code, disabled.json()["status"]) == (200, "disabled")
-        refused = await _ask(http)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "adapter_disabled")
+        caught = await _ask(http)
+        assert (caught.status_code, caught.json()["error"]["code"]) == (403, "adapter_disabled")
         assert (await _ask(other)).status_code == 404
         assert _version(await _ask(http, "poet:1")) == "poet:1"
         await http.patch("/v1/adapters/poet/versions/2", json={"status": "ready"})
@@ -119,8 +119,8 @@ async def test_a_limit_and_a_state_are_changed_together(poet: Gateway) -> None:
     async with poet.http() as http:
         changed = await http.patch("/v1/adapters/poet", json={"status": "disabled", "limits": {"max_concurrency": 3}})
         assert (changed.json()["status"], changed.json()["limits"]["max_concurrency"]) == ("disabled", 3)
-        refused = await _ask(http, "poet:1")
-    assert refused.status_code == 403
+        caught = await _ask(http, "poet:1")
+    assert caught.status_code == 403
 
 
 async def test_a_deleted_alias_is_not_found_from_the_next_request_on(
@@ -140,6 +140,11 @@ async def test_a_deleted_alias_is_not_found_from_the_next_request_on(
         assert (kept.status_code, kept.json()["error"]["code"]) == (409, "default_alias")
         await http.put(path, json=targets)
         request = adapters_pb2.DeleteAliasRequest(name="poet", alias="live")
-        told = await client.adapters.DeleteAlias(request, metadata=client.metadata)
-        assert (told.id, told.object, told.alias, told.deleted) == (gone["id"], "adapter.alias", "live", True)
+        reported = await client.adapters.DeleteAlias(request, metadata=client.metadata)
+        assert (reported.id, reported.object, reported.alias, reported.deleted) == (
+            gone["id"],
+            "adapter.alias",
+            "live",
+            True,
+        )
         assert (await http.get(path)).status_code == 404

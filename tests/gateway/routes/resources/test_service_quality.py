@@ -98,5 +98,5 @@ async def test_the_period_is_bounded(gateway: Gateway) -> None:
     async with gateway.http() as http:
         assert (await http.get("/v1/usage/service", params={"hours": 168})).status_code == 200
         for bad in ("0", "169", "x"):
-            refused = await http.get("/v1/usage/service", params={"hours": bad})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "hours")
+            caught = await http.get("/v1/usage/service", params={"hours": bad})
+            assert (caught.status_code, caught.json()["error"]["param"]) == (400, "hours")

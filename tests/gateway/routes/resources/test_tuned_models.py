@@ -119,10 +119,10 @@ async def test_foreign_and_missing_ones_are_the_same_404(
                 words = f"The model '{name}' does not exist or you do not have access to it."
                 assert answer.json()["error"]["message"] == words
             assert (await http.get(f"/v1/models/{name}")).status_code == 404
-    told = await rejection(
+    reported = await rejection(
         client.inference.Generate(GenerateRequest(model=others[0], prompt="x"), metadata=client.metadata)
     )
-    assert told.code == "model_not_found"
+    assert reported.code == "model_not_found"
 
 
 async def test_it_generates_from_the_jobs_end_until_it_is_deleted(
@@ -158,9 +158,9 @@ async def test_it_is_deleted_by_its_name(gateway: Gateway, worker: FakeWorker, u
     model = await tuned(gateway, worker, upload)
     await upload("poet")
     for name in (MODEL_ID, "poet", f"poet-{model[-8:]}", f"{model}:ckpt-step-2", model.replace("poet", "goat"), "x"):
-        with pytest.raises(openai.NotFoundError) as refused:
+        with pytest.raises(openai.NotFoundError) as rejected:
             await client.models.delete(name)
-        assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
+        assert (rejected.value.code, rejected.value.param) == ("model_not_found", "model")
     with pytest.raises(openai.NotFoundError):
         await foreign.models.delete(model)
     assert (await client.completions.create(model=model, prompt="x")).model == model

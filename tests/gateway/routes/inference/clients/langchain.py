@@ -21,7 +21,7 @@ def main(base_url: str, key: str, model: str) -> dict[str, Any]:
     try:
         ChatOpenAI(model="nobodys", **options).invoke("Hello")
     except Exception as error:
-        refused = type(error).__name__
+        rejected = type(error).__name__
     return {
         "answer": answer.content,
         "usage": answer.usage_metadata["total_tokens"],
@@ -30,7 +30,7 @@ def main(base_url: str, key: str, model: str) -> dict[str, Any]:
         "called": [(call["name"], call["args"]) for call in called.tool_calls],
         "place": place,
         "vectors": vectors,
-        "refused": refused,
+        "rejected": rejected,
     }
 
 

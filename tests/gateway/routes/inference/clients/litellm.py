@@ -29,7 +29,7 @@ def main(base_url: str, key: str, model: str) -> dict[str, Any]:
     try:
         ask("Hello", model="nobodys")
     except Exception as error:
-        refused = type(error).__name__
+        rejected = type(error).__name__
     return {
         "answer": answer.choices[0].message.content,
         "usage": answer.usage.total_tokens,
@@ -38,7 +38,7 @@ def main(base_url: str, key: str, model: str) -> dict[str, Any]:
         "called": [(call.function.name, json.loads(call.function.arguments)) for call in called],
         "place": json.loads(place),
         "vectors": [each["embedding"] for each in embedded.data],
-        "refused": refused,
+        "rejected": rejected,
     }
 
 

@@ -37,11 +37,11 @@ def main(base_url: str, key: str, model: str) -> dict[str, Any]:
             "streamed": llm("-m", "ours", "-s", "Be brief.", "Hello"),
             "place": llm("-m", "ours", "--schema", "city str: where it is", "Where is it?"),
         }
-        refused = llm("-m", "nobodys", "Hello")
+        rejected = llm("-m", "nobodys", "Hello")
     for name, done in asked.items():
         assert done.returncode == 0, f"{name}: {done.stderr}"
     said = {name: done.stdout.strip() for name, done in asked.items()}
-    return {**said, "place": json.loads(said["place"]), "refused": refused.stderr}
+    return {**said, "place": json.loads(said["place"]), "rejected": rejected.stderr}
 
 
 print(json.dumps(main(*sys.argv[1:])))
