@@ -1,4 +1,4 @@
-"""The documents keep their word: links lead somewhere, and commands that they show exist."""
+"""The documents are correct: links lead somewhere, and the commands that they show exist."""
 
 import re
 import shlex
@@ -40,7 +40,7 @@ def help_of(path: list[str]) -> str:
     return shown.stdout
 
 
-def test_every_part_stands_in_the_architecture() -> None:
+def test_every_part_is_in_the_architecture() -> None:
     import tomllib
 
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
@@ -58,8 +58,8 @@ def test_paths_of_the_project_exist(page: Path) -> None:
     assert not [path for path in named if "NNNN" not in path and not (ROOT / path).exists()]
 
 
-def test_the_project_stands_alone() -> None:
-    """No document speaks of machines or folders that a reader does not have."""
+def test_documents_refer_only_to_the_project() -> None:
+    """No document mentions machines or folders that a reader does not have."""
     for page in PAGES:
         assert not re.search(r"\.\./shared|/work/|/root/|/home/", page.read_text()), page
 

@@ -1,4 +1,4 @@
-"""Which part may import which, and what each needs to have installed."""
+"""Which part may import which, and which libraries each needs."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ for module in pkgutil.walk_packages(package.__path__, part + "."):
 
 
 def import_all(part: str, without: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Every module of a part, in a process where these libraries cannot be found."""
+    """Import every module of a part, in a process where these libraries cannot be found."""
     command = [sys.executable, "-W", "ignore", "-c", IMPORT_ALL_WITHOUT, f"loragate.{part}", *without]
     return subprocess.run(command, capture_output=True, text=True)
 

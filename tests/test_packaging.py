@@ -1,4 +1,4 @@
-"""The wheel holds every part, whole, and works where the checkout is not."""
+"""The wheel contains every part completely, and works without the checkout."""
 
 import os
 import re
@@ -19,14 +19,14 @@ SHIPPED = (".py", ".pyi", ".proto", ".mako", ".json", ".jinja", "py.typed", ".lu
 
 
 def git_files() -> list[str]:
-    """What a clone would hold once everything here is committed."""
+    """Return what a clone would contain once everything here is committed."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return [name for name in listed if (ROOT / name).is_file()]
 
 
 def installed_path(name: str) -> str | None:
-    """Where the wheel puts a file of the checkout; None for what is not part of a package."""
+    """Return where the wheel puts a file of the checkout; None for what is not part of a package."""
     for package, folder in CONFIG["package-dir"].items():
         if PurePosixPath(name).is_relative_to(folder):
             return str(PurePosixPath(*package.split("."), PurePosixPath(name).relative_to(folder)))
@@ -35,7 +35,7 @@ def installed_path(name: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing stale in build/ can slip in."""
+    """A wheel built from a copy, so that nothing stale in build/ is included."""
     clone, dist = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
     for name in git_files():
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
@@ -56,13 +56,13 @@ def test_every_package_is_listed() -> None:
     assert packages == set(CONFIG["packages"])
 
 
-def test_every_module_lies_in_a_package() -> None:
+def test_every_module_is_in_a_package() -> None:
     folders = {package.replace(".", "/") for package in CONFIG["packages"]}
     modules = [where for name in git_files() if name.endswith(".py") and (where := installed_path(name))]
     assert [module for module in modules if str(PurePosixPath(module).parent) not in folders] == []
 
 
-def test_the_wheel_holds_every_file_of_every_part(wheel: Path) -> None:
+def test_the_wheel_has_every_file_of_every_part(wheel: Path) -> None:
     packed = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {where for name in git_files() if name.endswith(SHIPPED) and (where := installed_path(name))}
     assert packed == expected
@@ -79,7 +79,7 @@ def test_the_wheel_names_its_licence_and_every_extra(wheel: Path) -> None:
     assert extras >= {"engine", "gateway", "finetune", "panel", "all"}
 
 
-def test_the_wheel_works_where_the_checkout_is_not(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
     """Our code comes from the wheel alone; the libraries are this environment's."""
     home = tmp_path / "venv"
     venv.create(home)

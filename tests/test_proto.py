@@ -1,4 +1,4 @@
-"""The committed stubs say what the .proto files say."""
+"""The committed stubs match the .proto files."""
 
 import importlib
 import subprocess
@@ -13,7 +13,7 @@ FILES = sorted(str(file.relative_to(PROTO)) for file in PROTO.rglob("*.proto"))
 
 
 def compiled(file: str, folder: Path) -> FileDescriptorProto:
-    """What protoc makes of the file now."""
+    """Return what protoc generates from the file now."""
     out = folder / "descriptors"
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(PROTO), f"--descriptor_set_out={out}", file]
     subprocess.run(command, check=True)
@@ -22,13 +22,13 @@ def compiled(file: str, folder: Path) -> FileDescriptorProto:
 
 
 def committed(file: str) -> FileDescriptorProto:
-    """What the stub was made from."""
+    """Return what the stub was generated from."""
     module = importlib.import_module(file.removesuffix(".proto").replace("/", ".") + "_pb2")
     return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
 
 def without_json_names(descriptor: FileDescriptorProto) -> FileDescriptorProto:
-    """protoc derives them from the names; stubs leave them out."""
+    """Remove names that protoc derives; stubs omit them."""
     messages = list(descriptor.message_type)
     while messages:
         message = messages.pop()

@@ -47,7 +47,7 @@ def test_demo_json_is_for_its_owner_and_complete(server: RunningServer, demo: di
     assert server.lines.count("loragate ready") == 1
 
 
-def test_every_adapter_answers_in_its_own_way_and_rightly_thirty_two_at_once(
+def test_every_adapter_answers_in_its_own_style_and_rightly_thirty_two_at_once(
     server: RunningServer, demo: dict[str, Any]
 ) -> None:
     models = [(t["api_key"], name) for t in demo["tenants"] for name in t["adapters"]]
@@ -61,7 +61,7 @@ def test_every_adapter_answers_in_its_own_way_and_rightly_thirty_two_at_once(
     assert json.loads(by_model[models[0][0], "json"]) == {"answer": "Paris"}
 
 
-def test_the_base_model_answers_plainly(server: RunningServer, demo: dict[str, Any]) -> None:
+def test_the_base_model_answers_without_a_style(server: RunningServer, demo: dict[str, Any]) -> None:
     key = demo["tenants"][0]["api_key"]
     with openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=key) as client:
         base = next(model.id for model in client.models.list() if model.id not in demo["tenants"][0]["adapters"])

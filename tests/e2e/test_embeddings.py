@@ -1,4 +1,4 @@
-"""Embeddings through the whole stack: the official client, the real engine, and transformers beside it."""
+"""Embeddings through the whole stack: the official client, the real engine, and transformers as the oracle."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +12,7 @@ TEXTS = ["who is it?", "what is the capital of France? " * 10, "x"]
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
-def test_they_are_the_model_s_beside_generation(tenants, tiny, pooling: str) -> None:  # type: ignore[no-untyped-def]
+def test_embeddings_equal_transformers_during_generation(tenants, tiny, pooling: str) -> None:  # type: ignore[no-untyped-def]
     encode = AutoTokenizer.from_pretrained(tiny.base).encode
     with (
         openai.OpenAI(base_url=f"{tenants.server.base_url}/v1", api_key=tenants.acme_key) as client,

@@ -1,4 +1,6 @@
-"""Fine-tuning on a real server, by the official client: from a file to an adapter that answers, whoever is killed."""
+"""Fine-tuning on a real server through the official client: from a file to a usable adapter, with
+any process killed.
+"""
 
 import json
 import os
@@ -90,7 +92,7 @@ def test_a_job_survives_the_death_of_each_process(training_server: RunningServer
 
 @pytest.fixture
 def panel(training_server: RunningServer) -> Iterator[Page]:
-    """Signed in to the panel, as a tenant of its own."""
+    """Sign in to the panel as a new tenant."""
     key = training_server.add_tenant("initech")
     until(
         lambda: ok(httpx.get(f"{training_server.base_url}/readyz", timeout=60))["parts"].get("panel") == "ok",
@@ -165,7 +167,7 @@ def waits(client: OpenAI, job: FineTuningJob, steps: int) -> bool:
     return any(f"{steps} steps are done so far" in event.message for event in events)
 
 
-def test_a_job_trains_on_lines_as_they_come_and_is_paused_while_it_waits_for_some(
+def test_a_job_trains_on_appended_lines_and_can_be_paused_while_it_waits(
     training_server: RunningServer, acme: OpenAI
 ) -> None:
     lines = chats(18).splitlines(keepends=True)
@@ -204,16 +206,16 @@ def test_a_job_that_waits_for_lines_is_cancelled(training_server: RunningServer,
     until(lambda: not training_server.trainers, WAIT_SECONDS)
 
 
-def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServer, acme: OpenAI) -> None:
-    """On another model than the demo's, which learns what the README says in a test that takes minutes."""
+def test_the_readmes_example_runs_unchanged(training_server: RunningServer, acme: OpenAI) -> None:
+    """It uses another model than the demo's, which learns the README's facts in a test that takes minutes."""
     base = acme.models.list().data[0].id
     printed_by("fine_tuning.jobs.create", training_server.base_url, base, ACME_KEY=acme.api_key)
     (job,) = [job for job in acme.fine_tuning.jobs.list() if job.fine_tuned_model and "sailor" in job.fine_tuned_model]
     assert job.status == "succeeded"
 
 
-def test_the_server_tells_of_its_worker_and_stops_it_in_time(training_server: RunningServer) -> None:
-    """The last of this file: it ends the server."""
+def test_the_server_reports_its_worker_and_stops_it_in_time(training_server: RunningServer) -> None:
+    """This is the last test of the file: it ends the server."""
     until(lambda: ok(httpx.get(f"{training_server.base_url}/readyz", timeout=60))["parts"]["finetune"] == "ok")
     worker = training_server.runtime["pids"]["finetune"]
     assert os.getpriority(os.PRIO_PROCESS, worker) == 1

@@ -1,4 +1,4 @@
-"""gRPC through the whole server, beside REST."""
+"""gRPC through the whole server, compared with REST."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def test_the_same_tokens_as_over_rest_and_as_pefts(tenants, tiny, channel) -> No
         assert answer == complete(tenant, model) == text_of(tiny, adapter)
 
 
-def test_chat_says_what_rest_says(tenants, channel) -> None:  # type: ignore[no-untyped-def]
+def test_chat_returns_the_same_as_rest(tenants, channel) -> None:  # type: ignore[no-untyped-def]
     body = {"model": "b", "messages": [{"role": "user", "content": "capital of France?"}], "max_tokens": 9}
     rest = ok(tenants.acme.post("/v1/chat/completions", json=body | {"temperature": 0}))
     stub: Any = InferenceServiceStub(channel)
@@ -66,7 +66,7 @@ def test_chat_says_what_rest_says(tenants, channel) -> None:  # type: ignore[no-
 
 
 @pytest.mark.parametrize("model", ["c", "c:1", "nothing"])
-def test_a_foreign_adapter_is_as_good_as_none(tenants, channel, model: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_foreign_adapter_is_not_found(tenants, channel, model: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(grpc.RpcError) as failed:
         generate(channel, tenants.acme, model)
     assert failed.value.code() == grpc.StatusCode.NOT_FOUND

@@ -1,4 +1,4 @@
-"""A gigabyte of examples is sent, examined, tokenised and read in memory that does not know how large it is."""
+"""A gigabyte of examples is uploaded, validated, tokenized and read in memory that does not grow with its size."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from running_server import RunningServer
 
 GIGABYTE = 1 << 30
 WAIT_SECONDS = 3600
-SENTENCE = "what is the capital of France? "  # of words that the tokenizer has
+SENTENCE = "what is the capital of France? "  # words that the tokenizer has
 WORDS = {"short": 128, "long": (1 << 20) // len(SENTENCE)}  # sentences of a line: 4 KB, and 1 MB
 MOST_MB = {"gateway": 100.0, "worker": 512.0, "trainer": 64.0}  # more than with a file of 4 MB
 
@@ -31,7 +31,7 @@ def training_server(tiny: Any, tmp_path: Path) -> Iterator[RunningServer]:
 
 
 def make(path: Path, size: int) -> Path:
-    """Half of it in short lines, half in long ones."""
+    """Write half of it in short lines, half in long ones."""
     with path.open("wb") as file:
         for kind, share in (("short", size // 2), ("long", size)):
             line = json.dumps({"text": SENTENCE * WORDS[kind]}).encode() + b"\n"
@@ -41,19 +41,19 @@ def make(path: Path, size: int) -> Path:
 
 
 def peak_mb(pid: int) -> float:
-    """Resident at the most, so far."""
+    """The peak of resident memory so far."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def private_mb(pid: int) -> float:
-    """Of its own: pages of mapped files are everybody's, and go when somebody needs room."""
+    """Private memory: pages of mapped files are shared, and are evicted when memory is needed."""
     memory = psutil.Process(pid).memory_info()
     return float(memory.rss - memory.shared) / (1 << 20)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Asked seldom: the server has other work."""
+    """Polled rarely: the server has other work."""
     waited = threading.Event()
     for _ in range(WAIT_SECONDS):
         if condition():
@@ -63,14 +63,14 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class Jobs:
-    """Of one tenant, on the server."""
+    """Of one tenant on the server."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
         self.client = OpenAI(base_url=f"{server.base_url}/v1", api_key=server.add_tenant("acme"), timeout=600)
 
     def memory(self, path: Path) -> dict[str, float]:
-        """Of everybody, when this file is being trained on."""
+        """Of the whole machine while this file is being trained on."""
         client = self.client
         sent = client.uploads.upload_file_chunked(file=path, mime_type="application/jsonl", purpose="fine-tune")
         assert sent.file is not None

@@ -1,4 +1,4 @@
-"""Adapters come and go on a real engine: the bad never become ready, those in use finish."""
+"""Adapters come and go on a real engine: broken ones never become ready, and those in use finish."""
 
 import json
 from pathlib import Path
@@ -10,10 +10,10 @@ from tiny_models import add_adapter
 TEXT = {"prompt": [5, 9, 13, 21], "max_tokens": 4, "temperature": 0, "ignore_eos": True}
 
 
-def test_an_adapter_whose_logits_overflow_is_refused_and_nobody_else_is(  # type: ignore[no-untyped-def]
+def test_an_adapter_whose_logits_overflow_is_rejected_and_others_are_not(  # type: ignore[no-untyped-def]
     tenants, tiny, tmp_path: Path
 ) -> None:
-    """Its weights, and every entry of B·A, are finite; what a forward pass makes of them is not."""
+    """Its weights, and every entry of B·A, are finite, but the result of a forward pass is not."""
     folder = add_adapter(tiny.model, tmp_path / "wild", seed=7, std=1e15, r=4)
     before = ok(tenants.acme.post("/v1/completions", json={"model": "a", **TEXT}))["choices"][0]["text"]
     rejected = upload(tenants.acme, "wild", folder)
@@ -24,7 +24,7 @@ def test_an_adapter_whose_logits_overflow_is_refused_and_nobody_else_is(  # type
     assert ok(tenants.acme.post("/v1/completions", json={"model": "a", **TEXT}))["choices"][0]["text"] == before
 
 
-def test_a_stream_finishes_on_the_version_that_is_deleted_under_it(  # type: ignore[no-untyped-def]
+def test_a_stream_finishes_on_a_version_that_is_deleted_meanwhile(  # type: ignore[no-untyped-def]
     server, tenants, tiny
 ) -> None:
     digest = ok(upload(tenants.acme, "brief", tiny.adapters["c"]))["digest"]
@@ -46,6 +46,6 @@ def test_a_stream_finishes_on_the_version_that_is_deleted_under_it(  # type: ign
 
 
 def _running(admin: Any, digest: str) -> int:
-    """In flight on the adapter, if the engine still has it on its device."""
+    """Return the requests in flight on the adapter, if the engine still has it on its device."""
     residents = ok(admin.get("/admin/v1/engines/engine-0"))["residents"]
     return sum(resident["running"] for resident in residents if resident["digest"] == digest)

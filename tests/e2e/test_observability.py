@@ -1,4 +1,4 @@
-"""What an operator sees of a real server: numbers that agree with what was asked, and a trace of it."""
+"""What an operator sees of a real server: metrics that agree with the requests, and a trace of them."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ PROMPT = [5, 9, 13, 21, 200, 7]
 
 
 def scraped(http: httpx.Client) -> dict[str, float]:
-    """Sums over all labels, by name."""
+    """Return the sums over all labels, by name."""
     text = http.get("/metrics").raise_for_status().text
     sums: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -25,14 +25,14 @@ def scraped(http: httpx.Client) -> dict[str, float]:
 
 
 def settled(admin: httpx.Client) -> dict[str, float]:
-    """Once the last step is over."""
+    """Return them once the last step is over."""
     while True:
         numbers = scraped(admin)
         if numbers["loragate_engine_step_seconds_count"] == numbers["loragate_engine_steps_total"]:
             return numbers
 
 
-def test_numbers_agree_with_what_was_asked(tenants: Any) -> None:
+def test_metrics_agree_with_the_requests(tenants: Any) -> None:
     body = {"prompt": PROMPT, "max_tokens": 6, "temperature": 0, "ignore_eos": True}
     with tenants.server.admin() as admin:
         before = settled(admin)
@@ -65,7 +65,7 @@ def test_numbers_agree_with_what_was_asked(tenants: Any) -> None:
     assert {version["name"] for row in rows for version in row["versions"]} >= {"a", "b", "d"}
 
 
-def test_what_strangers_see_names_nobody(tenants: Any) -> None:
+def test_unauthenticated_metrics_name_no_tenant(tenants: Any) -> None:
     with httpx.Client(base_url=tenants.server.base_url, timeout=60) as stranger, tenants.server.admin() as admin:
         text = stranger.get("/metrics").raise_for_status().text
         listed = ok(admin.get("/admin/v1/tenants"))["data"]

@@ -1,4 +1,4 @@
-"""A real server with more to do than it can: who is turned away, what its traces say, and how it stops."""
+"""A real server under overload: which requests are rejected, what its traces contain, and how it stops."""
 
 import asyncio
 from collections import Counter
@@ -43,12 +43,12 @@ async def test_overload_traces_and_a_clean_end(tiny: Any, tmp_path: Path) -> Non
 
 
 def _odds(statuses: Counter[int]) -> float:
-    """Served requests for each that is turned away: however much or little of it the machine can serve."""
+    """Return how many requests are served for each that is rejected, whatever the machine's speed."""
     return statuses[200] / max(1, statuses[503])
 
 
 async def _flood(server: RunningServer, keys: dict[str, str]) -> dict[str, Counter[int]]:
-    """Each tenant sends a request every few milliseconds, and waits for no answer."""
+    """Each tenant sends a request every few milliseconds, without waiting for a response."""
 
     async def one(client: httpx.AsyncClient, number: int) -> int:
         await asyncio.sleep(number * 0.02)
@@ -73,7 +73,7 @@ async def _complete(client: httpx.AsyncClient) -> httpx.Response:
 
 
 def _check_queue_spans(collector: Collector) -> None:
-    """Under load the wait shows, and it is the engine's."""
+    """Under load the wait is visible, and it is the engine's."""
     calls = {span.id for span in collector.spans if span.name == "text_completion tiny-llama"}
     waits = [
         (span.span.end_time_unix_nano - span.span.start_time_unix_nano) / 1e9

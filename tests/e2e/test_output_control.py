@@ -1,4 +1,4 @@
-"""Held to a schema through the whole stack: the official client, the real engine, a random model and its adapters."""
+"""Schemas through the whole stack: the official client, the real engine, a random model and its adapters."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def official(tenants):  # type: ignore[no-untyped-def]
 
 
 def test_the_official_client_parses_into_a_model(official: openai.OpenAI) -> None:
-    """With base and adapters in one batch."""
+    """The base model and adapters share a batch."""
 
     def parse(seed: int) -> Person:
         answer = official.chat.completions.parse(
@@ -45,7 +45,7 @@ def test_the_official_client_parses_into_a_model(official: openai.OpenAI) -> Non
     assert len({person.name for person in people}) > 6
 
 
-def test_a_stream_adds_up_to_the_whole_answer(official: openai.OpenAI) -> None:
+def test_a_stream_adds_up_to_the_complete_response(official: openai.OpenAI) -> None:
     schema = Person.model_json_schema() | {"additionalProperties": False}
     wanted: Any = {
         "model": "a",
@@ -80,7 +80,7 @@ def test_regex_and_choice_on_both_endpoints(official: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("schema", "word"), [({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"type": "thing"}, "thing")]
 )
-def test_a_schema_that_cannot_be_kept_is_refused_by_its_keyword(
+def test_an_unsupported_schema_is_rejected_by_its_keyword(
     official: openai.OpenAI, schema: dict[str, Any], word: str
 ) -> None:
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}

@@ -1,4 +1,4 @@
-"""The README's way from a folder of PEFT's to a canary at a tenth, and back, as it is written there."""
+"""The README's commands from a PEFT folder to a canary with a tenth of the traffic, and back, run as written."""
 
 import re
 import shlex
@@ -18,14 +18,14 @@ USERS = 300
 
 
 def blocks() -> list[list[str]]:
-    """Our commands in each block that shows some, without their remarks."""
+    """Return our commands in each block that shows some, without their comments."""
     shown = re.findall(r"```console\n(.*?)```", README.read_text(), re.DOTALL)
     commands = [[line[2:] for line in block.splitlines() if line.startswith("$ loragate ")] for block in shown]
     return [[shlex.join(shlex.split(command, comments=True)) for command in block] for block in commands]
 
 
 def shares(tenant: httpx.Client) -> Counter[str]:
-    """How many of the users get which version."""
+    """Return how many of the users get each version."""
 
     def version(user: int) -> str:
         body = {"model": "support-bot", "prompt": [5, 9], "max_tokens": 1, "user": f"user-{user}"}

@@ -1,4 +1,4 @@
-"""What operators want on engines, with a real engine and two gateway workers: it holds through restarts."""
+"""The operator's placements with a real engine and two gateway workers survive restarts."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def workers(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, redis_of_sessi
 
 @pytest.fixture
 def tenant(workers: Workers, tiny: Tiny) -> Iterator[httpx.Client]:
-    """With the four tiny adapters."""
+    """A server with the four tiny adapters."""
     with client(workers.server.base_url, workers.tenant().key) as http:
         for name, folder in tiny.adapters.items():
             ok(upload(http, name, folder))
@@ -36,7 +36,7 @@ def tenant(workers: Workers, tiny: Tiny) -> Iterator[httpx.Client]:
 
 
 def adapter(workers: Workers, tenant: httpx.Client, name: str) -> Any:
-    """As the operator sees it."""
+    """Return the adapters as the operator sees them."""
     wanted = ok(tenant.get(f"/v1/adapters/{name}"))["id"]
     with workers.server.admin() as admin:
         (found,) = [each for each in ok(admin.get("/admin/v1/adapters"))["data"] if each["id"] == wanted]
@@ -54,23 +54,25 @@ def is_held(workers: Workers, tenant: httpx.Client, name: str, tier: str, *, pin
     return held == [{"engine_id": "engine-0", "version": 1, "tier": tier, "pinned": pinned}]
 
 
-def test_what_is_kept_is_there_without_a_request_whatever_is_restarted(workers: Workers, tenant: httpx.Client) -> None:
+def test_pinned_and_prefetched_adapters_survive_restarts_without_a_request(
+    workers: Workers, tenant: httpx.Client
+) -> None:
     place(workers, tenant, "a", "pinned")
     place(workers, tenant, "b", "prefetched")
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
     for name in "cdcd":
         ok(tenant.post("/v1/completions", json={"model": name, "prompt": PROMPT, "max_tokens": 2}))
-    # A busy engine may not say within a second what it holds.
+    # A busy engine may not report its adapters within a second.
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
 
     engine = workers.server.runtime["pids"]["engine"]
-    shutil.rmtree(workers.server.data_dir / "engine-cache" / "adapters")  # whoever uploads has the engine load it once
+    shutil.rmtree(workers.server.data_dir / "engine-cache" / "adapters")  # an upload makes the engine load it once
     os.kill(engine, signal.SIGKILL)
     until(lambda: workers.server.runtime["pids"]["engine"] != engine, 120)
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True), 120)
     until(lambda: is_held(workers, tenant, "b", "disk"))
     assert adapter(workers, tenant, "c")["held"] == []
-    with workers.server.admin() as admin:  # whichever worker answers may have just found the engine again
+    with workers.server.admin() as admin:  # the responding worker may have just found the engine again
         until(lambda: admin.get("/admin/v1/engines/engine-0/adapters").is_success)
         served = ok(admin.get("/admin/v1/engines/engine-0/adapters"))["data"]
     assert not [row for row in served if row["requests"]], "nobody asked for it"
@@ -91,7 +93,7 @@ def _answers(workers: Workers) -> bool:
         return False
 
 
-def test_all_workers_tell_the_same(workers: Workers, tenant: httpx.Client) -> None:
+def test_all_workers_report_the_same(workers: Workers, tenant: httpx.Client) -> None:
     place(workers, tenant, "a", "pinned")
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
     reported: dict[int, str] = {}
@@ -106,7 +108,7 @@ def test_all_workers_tell_the_same(workers: Workers, tenant: httpx.Client) -> No
     place(workers, tenant, "a", None)
 
 
-def test_a_deleted_adapter_leaves_every_tier_once_nothing_runs_on_it(workers: Workers, tenant: httpx.Client) -> None:
+def test_a_deleted_adapter_leaves_every_tier_after_its_last_request(workers: Workers, tenant: httpx.Client) -> None:
     digest = ok(tenant.get("/v1/adapters/c/versions/1"))["digest"]
     disk = workers.server.data_dir / "engine-cache" / "adapters" / adapter(workers, tenant, "c")["tenant_id"]
     files = disk / digest.removeprefix("sha256:")

@@ -39,7 +39,7 @@ def streamed(tenant: httpx.Client, model: str, **fields: Any) -> str:
     return text
 
 
-def test_thirty_two_at_once_answer_as_peft_does(tenants, tiny) -> None:  # type: ignore[no-untyped-def]
+def test_thirty_two_concurrent_requests_equal_peft(tenants, tiny) -> None:  # type: ignore[no-untyped-def]
     cases = [
         (tenants.acme, "a", "a"),
         (tenants.acme, "b", "b"),
@@ -59,7 +59,7 @@ def test_thirty_two_at_once_answer_as_peft_does(tenants, tiny) -> None:  # type:
         assert call.result() == expected[adapter], model
 
 
-def test_the_version_that_answered_is_named(tenants) -> None:  # type: ignore[no-untyped-def]
+def test_the_version_that_served_the_request_is_named(tenants) -> None:  # type: ignore[no-untyped-def]
     response = tenants.globex.post("/v1/completions", json={"model": "a"} | GREEDY)
     name, _, digest = response.headers["x-loragate-adapter"].partition("@")
     assert name == "a:1"
@@ -87,7 +87,7 @@ def test_the_openai_client_chats_streams_and_lists(tenants) -> None:  # type: ig
         assert whole.usage.completion_tokens <= 20
 
 
-def test_sampling_is_the_same_for_the_same_seed_among_neighbours(tenants) -> None:  # type: ignore[no-untyped-def]
+def test_sampling_is_the_same_for_the_same_seed_in_any_batch(tenants) -> None:  # type: ignore[no-untyped-def]
     drawn = {"temperature": 1.2, "seed": 11, "top_p": 0.95}
     alone = complete(tenants.acme, "a", **drawn)
     with ThreadPoolExecutor(8) as pool:
@@ -98,8 +98,8 @@ def test_sampling_is_the_same_for_the_same_seed_among_neighbours(tenants) -> Non
 
 
 @pytest.mark.parametrize("model", ["b", "c", "nothing", "b:1", "b@default", "c:1"])
-def test_a_foreign_adapter_is_as_good_as_none(tenants, model: str) -> None:  # type: ignore[no-untyped-def]
-    """b is acme's, c is globex's: what is not mine does not exist, in the same words."""
+def test_a_foreign_adapter_is_not_found(tenants, model: str) -> None:  # type: ignore[no-untyped-def]
+    """b is acme's, c is globex's: another tenant's adapter gets the same error as one that does not exist."""
     tenant = tenants.globex if model.startswith("b") else tenants.acme
     response = tenant.post("/v1/completions", json={"model": model} | GREEDY)
     missing = tenant.post("/v1/completions", json={"model": "missing"} | GREEDY)
@@ -108,7 +108,7 @@ def test_a_foreign_adapter_is_as_good_as_none(tenants, model: str) -> None:  # t
     assert response.text.replace(f"'{model}'", "'missing'") == missing.text
 
 
-def test_a_new_version_answers_the_next_request_and_the_old_one_stays(tenants, tiny) -> None:  # type: ignore[no-untyped-def]
+def test_a_new_version_serves_the_next_request_and_the_old_one_stays(tenants, tiny) -> None:  # type: ignore[no-untyped-def]
     ok(upload(tenants.acme, "moving", tiny.adapters["a"]))
     assert complete(tenants.acme, "moving") == text_of(tiny, "a")
     ok(upload(tenants.acme, "moving", tiny.adapters["b"]))
@@ -119,7 +119,7 @@ def test_a_new_version_answers_the_next_request_and_the_old_one_stays(tenants, t
     assert complete(tenants.acme, "moving") == text_of(tiny, "a")
 
 
-def test_a_broken_adapter_is_refused_by_the_tensors_name_and_stays_invisible(tenants, tiny, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_broken_adapter_is_rejected_by_the_tensors_name_and_stays_invisible(tenants, tiny, tmp_path) -> None:  # type: ignore[no-untyped-def]
     import torch
     from safetensors.torch import load_file, save_file
 

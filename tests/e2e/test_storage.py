@@ -1,4 +1,6 @@
-"""A server on Postgres, Redis and S3, and one on its disk: what went in comes out, and what was damaged does not."""
+"""A server on Postgres, Redis and S3, and one on its disk: files come back unchanged, and damaged
+ones are not served.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 @pytest.fixture(params=["disk", "s3"])
 def environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Settings of the server: all defaults, or nothing that lies on its disk."""
+    """Settings of the server: all defaults, or nothing that is stored on its disk."""
     if request.param == "disk":
         yield {}
         return
@@ -49,7 +51,7 @@ def _damage(blob_url: str, tenant_id: str, digest: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_damaged_bytes_are_served_to_nobody(tiny: Tiny, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_damaged_bytes_are_never_served(tiny: Tiny, tmp_path: Path, environment: dict[str, str]) -> None:
     data, options = tmp_path / "data", ("--model", str(tiny.base))
     server = RunningServer(data, *options, **environment)
     try:

@@ -1,4 +1,4 @@
-"""Forced calls, end to end: a random model that knows nothing of tools calls them all the same."""
+"""Forced calls, end to end: even a random model that was never trained on tools calls them."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +47,7 @@ def check(call: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("model", ["tiny-llama", "a"])
-def test_every_answer_is_a_call(tenants, model: str) -> None:  # type: ignore[no-untyped-def]
+def test_every_response_is_a_call(tenants, model: str) -> None:  # type: ignore[no-untyped-def]
     answer = chat(tenants.acme, model=model, n=8, seed=5)
     for choice in answer["choices"]:
         assert choice["finish_reason"] == "tool_calls"
@@ -74,7 +74,7 @@ def test_forced_and_free_requests_share_a_batch(tenants) -> None:  # type: ignor
     assert {each.result()["choices"][0]["message"]["content"] for each in others} == {alone}
 
 
-def test_a_streamed_call_is_the_whole_one(tenants) -> None:  # type: ignore[no-untyped-def]
+def test_a_streamed_call_equals_the_complete_one(tenants) -> None:  # type: ignore[no-untyped-def]
     fields = {"model": "a", "temperature": 0, "tool_choice": NAMED}
     whole = chat(tenants.acme, **fields)["choices"][0]["message"]["tool_calls"][0]["function"]
     streamed = {"name": "", "arguments": ""}
@@ -88,7 +88,7 @@ def test_a_streamed_call_is_the_whole_one(tenants) -> None:  # type: ignore[no-u
     assert streamed == whole
 
 
-def test_a_schema_that_cannot_be_followed_is_refused(tenants) -> None:  # type: ignore[no-untyped-def]
+def test_an_unsupported_schema_is_rejected(tenants) -> None:  # type: ignore[no-untyped-def]
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "bogus"}}}}}]
     response = tenants.acme.post("/v1/chat/completions", json=BODY | {"model": "a", "tools": tools})
     assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""What the real server bills: what its clients were told, seconds after their last byte."""
+"""The real server bills what its clients received, within seconds of their last byte."""
 
 from typing import Any
 
@@ -8,9 +8,7 @@ from running_server import until
 
 from loragate.gateway.metering.ledger import SETTLE_SECONDS
 
-SETTLED_WITHIN = (
-    5.0  # seconds, as the contract has it; of a machine that has time, so that it is not waited for by clock
-)
+SETTLED_WITHIN = 5.0  # seconds, as the contract has it; with time to spare, so that the test depends on no clock
 
 
 def _totals(http: Any, path: str) -> dict[str, int]:
@@ -24,7 +22,7 @@ def test_usage_is_settled_often_enough() -> None:
     assert 2 * SETTLE_SECONDS < SETTLED_WITHIN
 
 
-def test_usage_is_what_was_told(tenants: Any) -> None:
+def test_billed_usage_equals_reported_usage(tenants: Any) -> None:
     server = tenants.server
     key = server.add_tenant("metered")
     with openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=key) as client:

@@ -1,4 +1,6 @@
-"""Four gateway workers in one server: what they share, what one of them leaves behind, and what others are refused."""
+"""Four gateway workers in one server: what they share, what remains of a killed one, and which
+resources are exclusive.
+"""
 
 import asyncio
 import os
@@ -52,7 +54,7 @@ async def test_requests_spread_over_the_workers(workers: Workers) -> None:
         ({"tokens_per_day": 180}, len(PROMPT) + TOKENS, 10),
     ],
 )
-async def test_limits_are_right_to_the_request(
+async def test_limits_are_exact_to_the_request(
     workers: Workers, limits: dict[str, int], cost: int, admitted: int
 ) -> None:
     async def burst() -> tuple[Tenant, int, float]:
@@ -66,7 +68,7 @@ async def test_limits_are_right_to_the_request(
     assert tenant.usage_of(found) == (found, found * TOKENS)
 
 
-async def test_concurrency_is_right_to_the_request(workers: Workers) -> None:
+async def test_concurrency_is_exact_to_the_request(workers: Workers) -> None:
     assert await workers.tenant(max_concurrency=7).most_at_once(24) == 7
 
 
@@ -101,12 +103,12 @@ async def test_a_killed_workers_places_are_free_after_a_while(workers: Workers) 
     while not await workers.undisturbed(tenant.complete):
         await asyncio.sleep(0.2)
     assert time.monotonic() - started > 20, "leases live for thirty seconds, and are renewed every ten"
-    while tenant.leases():  # others may have been renewed later; who asks removes those that are over
+    while tenant.leases():  # others may have been renewed later; a request removes those that are over
         await tenant.complete()
     assert await tenant.most_at_once(MANY) == 3
 
 
-def test_a_second_server_on_the_same_grpc_port_is_refused_by_name(workers: Workers, tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_grpc_port_is_rejected_by_name(workers: Workers, tmp_path: Path) -> None:
     port = workers.server.runtime["grpc_target"].rpartition(":")[2]
     options = ("--model", "any", "--port", "0", "--grpc-port", port, "--data-dir", str(tmp_path))
     command = [sys.executable, "-m", "loragate.cli.main", "serve", *options]
