@@ -109,7 +109,7 @@ async def test_a_rolled_back_action_is_not_recorded(world: Any) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE audit_log SET actor = 'nobody'",
+        "UPDATE audit_log SET actor = 'unknown'",
         "DELETE FROM audit_log",
         "DELETE FROM audit_log WHERE action = 'tenant.create'",
         "TRUNCATE audit_log",

@@ -124,21 +124,21 @@ async def test_lists_both_ways_by_purpose_and_by_page(desk: TenantFiles, world: 
 async def test_another_tenants_file_is_not_found(desk: TenantFiles, world: Any) -> None:
     file, upload = await desk.create(), await desk.upload(3)
     part = await desk.part(upload, b"abc")
-    stranger = TenantFiles(world, world.other)
-    theirs = await stranger.upload(3)
+    other_tenant = TenantFiles(world, world.other)
+    theirs = await other_tenant.upload(3)
     for attempt in (
-        stranger.content(file.id),
-        stranger.delete(file.id),
-        stranger.part(upload, b"abc"),
-        stranger.complete(upload, [part]),
-        stranger.cancel(upload),
+        other_tenant.content(file.id),
+        other_tenant.delete(file.id),
+        other_tenant.part(upload, b"abc"),
+        other_tenant.complete(upload, [part]),
+        other_tenant.cancel(upload),
     ):
         with pytest.raises(NotFound):
             await attempt
     with pytest.raises(Invalid, match="no part"):
-        await stranger.complete(theirs, [part])
+        await other_tenant.complete(theirs, [part])
     with pytest.raises(Invalid):
-        await stranger.files(after=file.id)
+        await other_tenant.files(after=file.id)
 
 
 async def test_a_deleted_file_disappears_and_its_bytes_with_the_sweep(desk: TenantFiles, blob_files: Any) -> None:

@@ -29,7 +29,7 @@ class Hold:
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def held(*arguments: Any, **options: Any) -> Any:
             self.reached.set()
-            assert self.resume.wait(WAIT_SECONDS), "nobody else was answered"
+            assert self.resume.wait(WAIT_SECONDS), "no other request was served"
             return function(*arguments, **options)
 
         return held

@@ -142,7 +142,7 @@ async def test_a_key_in_trailers_is_ignored(attacked: Gateway) -> None:
 FLOODS = {
     "behind the body": b"0\r\n" + b"x-a: b\r\n" * 20_000,
     "in one line behind the body": b"0\r\nx-a: " + b"b" * 2 * MAX_HEAD_BYTES,
-    "beside a chunk's size": b"1;a=" + b"b" * 2 * MAX_HEAD_BYTES,
+    "in a chunk's extension": b"1;a=" + b"b" * 2 * MAX_HEAD_BYTES,
 }
 
 
@@ -151,7 +151,7 @@ async def test_floods_outside_the_body(attacked: Gateway) -> None:
 
     async def rejected(where: str, *, known: bool) -> None:
         async with connected(attacked) as connection:
-            await connection.send(head(attacked, key=None if known else "nobody") + CHUNKED + b"\r\n")
+            await connection.send(head(attacked, key=None if known else "unknown") + CHUNKED + b"\r\n")
             if not known:
                 assert (await connection.answer()).status == 401
             await connection.send(FLOODS[where])

@@ -64,7 +64,7 @@ async def _drip_forever(connection: Connection) -> None:
 async def test_a_body_that_is_not_read(attacked: Gateway) -> None:
     """Its request was answered without reading it; the server does not wait forever for the rest."""
     async with connected(attacked) as connection:
-        await connection.send(head(attacked, key="nobody") + b"Content-Length: 1000000000000\r\n\r\n")
+        await connection.send(head(attacked, key="unknown") + b"Content-Length: 1000000000000\r\n\r\n")
         assert (await connection.answer()).status == 401
         await drip(connection, *[b"x" * 1000] * 1000)
 

@@ -66,8 +66,8 @@ def test_metrics_agree_with_the_requests(tenants: Any) -> None:
 
 
 def test_unauthenticated_metrics_name_no_tenant(tenants: Any) -> None:
-    with httpx.Client(base_url=tenants.server.base_url, timeout=60) as stranger, tenants.server.admin() as admin:
-        text = stranger.get("/metrics").raise_for_status().text
+    with httpx.Client(base_url=tenants.server.base_url, timeout=60) as unauthenticated, tenants.server.admin() as admin:
+        text = unauthenticated.get("/metrics").raise_for_status().text
         listed = ok(admin.get("/admin/v1/tenants"))["data"]
     assert "vllm:lora_requests_info{" in text
     assert "loragate_adapter" not in text

@@ -43,7 +43,7 @@ def test_three_commands_from_a_folder_to_a_canary_and_back(server: Any, tiny: An
     assert len(commands) == 3
     for adapter, name in (("a", "support-bot"), ("b", "checkpoint-800")):
         shutil.copytree(tiny.adapters[adapter], tmp_path / "outputs" / name)
-    key = server.add_tenant("newcomer")
+    key = server.add_tenant("reader")
     environment = clean_environment() | {"LORAGATE_BASE_URL": server.base_url, "LORAGATE_API_KEY": key}
 
     def run(command: str) -> None:

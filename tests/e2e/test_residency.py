@@ -75,7 +75,7 @@ def test_pinned_and_prefetched_adapters_survive_restarts_without_a_request(
     with workers.server.admin() as admin:  # the responding worker may have just found the engine again
         until(lambda: admin.get("/admin/v1/engines/engine-0/adapters").is_success)
         served = ok(admin.get("/admin/v1/engines/engine-0/adapters"))["data"]
-    assert not [row for row in served if row["requests"]], "nobody asked for it"
+    assert not [row for row in served if row["requests"]], "it was never requested"
 
     for worker in list(workers.pids):
         os.kill(worker, signal.SIGKILL)

@@ -110,7 +110,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     for name, answer in zip(wanted, answers, strict=True):
         expected = await asyncio.to_thread(greedy, tiny.model, PROMPT, 8, name and tiny.adapters[name])
         assert answer == expected, name
-    assert sorted(source.opened) == sorted(digests.values()), "each was fetched once, whatever the evictions"
+    assert sorted(source.opened) == sorted(digests.values()), "each was fetched once despite evictions"
 
     # an adapter whose bytes do not match its digest, or that no client has, fails its own request
     source.folders["sha256:" + "0" * 64] = tiny.adapters["a"]
@@ -123,7 +123,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
             await tokens_of(engine, submit(digest))
         assert caught.value.code == pb.ERROR_CODE_ADAPTER_UNAVAILABLE
 
-    # an adapter that a client pins is loaded without a request, and stays whatever else is requested
+    # an adapter that a client pins is loaded without a request, and stays while others are requested
     engine.pin([pb.AdapterRef(tenant_id="tn_1", digest=digests["d"])])
     for name in ("a", "b", "c", "a"):
         await tokens_of(engine, submit(digests[name]))
@@ -208,7 +208,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     spawn()
     await until(lambda: engine.ready)
     assert await tokens_of(engine, submit(digests["a"])) == greedy(tiny.model, PROMPT, 8, tiny.adapters["a"])
-    assert source.opened.count(digests["a"]) == 2, "it was fetched anew, for it was gone from the disk"
+    assert source.opened.count(digests["a"]) == 2, "it was fetched again, because it had left the disk"
 
 
 async def test_sigterm_ends_it_cleanly(spawn, client) -> None:  # type: ignore[no-untyped-def]

@@ -11,7 +11,7 @@ from tests.panel.world import World
 def test_a_bad_key_is_rejected_with_the_reason(page: Page, world: World) -> None:
     page.goto(f"{world.panel.url}/adapters")
     expect(page).to_have_url(f"{world.panel.url}/sign-in?next=%2Fadapters")
-    page.get_by_label("Your key").fill("lg-nobody-nothing")
+    page.get_by_label("Your key").fill("lg-never-issued")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_text("This key is not valid.")).to_be_visible()
     page.get_by_label("Your key").fill(world.key)

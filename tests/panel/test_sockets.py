@@ -30,7 +30,7 @@ def test_a_page_accepts_its_own_session_only(world: World) -> None:
         page = acme.get("/").text
         found = re.search(r"'client_id': '([0-9a-f-]{36})'", page)
         assert found is not None
-        with world.panel.visitor() as nobody:
-            for stranger in (globex, nobody):
-                assert "Implicit handshake failed" in _connected(stranger, found[1])
+        with world.panel.visitor() as signed_out:
+            for visitor in (globex, signed_out):
+                assert "Implicit handshake failed" in _connected(visitor, found[1])
         assert _connected(acme, found[1]).startswith("40")

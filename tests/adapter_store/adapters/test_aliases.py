@@ -101,7 +101,7 @@ def test_targets_get_exactly_their_share() -> None:
     [
         ("support", {"version": 3}),
         ("support", {"version": 2**80}),
-        ("support", {"alias": "nobody"}),
+        ("support", {"alias": "unknown"}),
         ("support", {"alias": "\ud800"}),
         ("nothing", {}),
         ("\ud800\0", {}),

@@ -85,7 +85,7 @@ async def test_a_canary_is_promoted_by_its_alias(three_versions: Any) -> None:
             await adapters.promote("support", "default", from_alias="canary")
         assert several.value.param == "from_alias"
         with pytest.raises(NotFound):
-            await adapters.promote("support", "default", from_alias="nobody")
+            await adapters.promote("support", "default", from_alias="unknown")
 
 
 async def test_a_rollback_needs_an_earlier_target(three_versions: Any) -> None:
@@ -94,7 +94,7 @@ async def test_a_rollback_needs_an_earlier_target(three_versions: Any) -> None:
         with pytest.raises(Conflict) as first:
             await adapters.rollback("support", "canary")
         with pytest.raises(NotFound):
-            await adapters.rollback("support", "nobody")
+            await adapters.rollback("support", "unknown")
     assert first.value.code == "nothing_to_roll_back"
 
 

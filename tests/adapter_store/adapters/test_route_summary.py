@@ -34,7 +34,7 @@ acts = st.one_of(
     st.tuples(st.just("delete")),
     st.tuples(st.just("restore")),
 )
-"""Of one adapter's life. Whatever cannot be at that moment is refused."""
+"""Operations of one adapter's life; those that are invalid at the moment are rejected."""
 
 
 async def _rejecting(tenant_id: str, staged: Any) -> None:

@@ -62,7 +62,7 @@ async def library(world: Any) -> Any:
     await world.publish("support-bot", tags=["prod", "Team: Äpfel"], description="Answers 100% of\nall questions_now.")
     await world.publish("support-bot-v2", tags=["prod"], description='He said "no" AND left')
     await world.publish("poet")
-    await world.publish("gone", description="answers nobody")
+    await world.publish("gone", description="answers nothing")
     async with world.adapters(write=True) as adapters:
         await adapters.delete("gone")
     return world

@@ -216,8 +216,8 @@ FORGETFUL = {
     "in a union": select(ALL_THEIRS.where(MINE).union_all(ALL_THEIRS).subquery().c.id),
     "in one of two conditions": select(ADAPTERS.c.id).where(or_(MINE, ADAPTERS.c.name == "x")),
     "in what must not be": select(ADAPTERS.c.id).where(~and_(MINE, ADAPTERS.c.name == "x")),
-    "where it is only told": select(ADAPTERS.c.id, MINE),
-    "of somebody": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id == "tn_somebody"),
+    "where it is only selected": select(ADAPTERS.c.id, MINE),
+    "of another tenant": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id == "tn_somebody"),
     "of others": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id != TENANT_PARAM),
 }
 

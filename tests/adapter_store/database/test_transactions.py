@@ -89,7 +89,7 @@ async def test_sqlite_pragmas(database_url: str, backend: str) -> None:
 
 
 async def test_an_unreachable_database_is_reported_as_unavailable(tmp_path: Any) -> None:
-    for url in (f"sqlite:///{tmp_path / 'missing' / 'x.db'}", f"postgresql://nobody@/x?host={tmp_path}"):
+    for url in (f"sqlite:///{tmp_path / 'missing' / 'x.db'}", f"postgresql://user@/x?host={tmp_path}"):
         database = Database(url)
         with pytest.raises(Unavailable):
             async with database.operator() as session:

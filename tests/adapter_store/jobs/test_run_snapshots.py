@@ -98,7 +98,7 @@ async def test_a_worker_that_lost_the_job_stores_nothing(run: Run, blob_files: A
     assert len(blob_files.names()) == 2, "what came too late is swept"
 
 
-@pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "cancelled in silence", "tenant deleted"])
+@pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "cancelled while running", "tenant deleted"])
 async def test_a_snapshot_is_deleted_with_its_job(run: Run, blob_files: Any, end: str) -> None:
     await run.store_snapshot(3)
     if end == "succeeded":

@@ -44,7 +44,7 @@ async def test_the_ledger_distinguishes_versions(world: Any) -> None:
         assert await admin.settlement.settle(records) == len(records)
     async with world.store.tenant(world.acme.id) as scope:
         targets = await scope.usage.targets(AliasTargetQuery("support", "default", THEN, THEN + HOUR))
-        assert await scope.usage.targets(AliasTargetQuery("support", "nobody", THEN, THEN + HOUR)) == ()
+        assert await scope.usage.targets(AliasTargetQuery("support", "unknown", THEN, THEN + HOUR)) == ()
     assert targets == (
         AliasTargetUsage(1, 100, 0, 1000, 200, FirstToken(50.5, 50, 90, 95, 99)),
         AliasTargetUsage(2, 2, 1, 20, 4, FirstToken(70.0, 70, 70, 70, 70)),

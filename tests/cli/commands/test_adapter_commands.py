@@ -71,7 +71,7 @@ def test_a_bad_target_is_named(target: str) -> None:
 
 @pytest.mark.usefixtures("tenant")
 def test_a_foreign_key_is_rejected() -> None:
-    assert "(request req_" in run("adapters", "list", "--api-key", "lg-nobody-nothing", status=1).stderr
+    assert "(request req_" in run("adapters", "list", "--api-key", "lg-never-issued", status=1).stderr
 
 
 @pytest.mark.usefixtures("tenant")

@@ -85,7 +85,7 @@ def test_the_audit_log() -> None:
     assert len(rows(run("audit", "--limit", "3"))) == 3
     assert not rows(run("audit", "--until", "2000-01-01"))
     assert len(rows(run("audit", "--since", "2000-01-01"))) == len(events)
-    assert "no tenant nobody" in run("audit", "--tenant", "nobody", status=1).stderr
+    assert "no tenant unknown" in run("audit", "--tenant", "unknown", status=1).stderr
 
 
 @pytest.mark.usefixtures("server")
@@ -102,7 +102,7 @@ def test_rejections_are_sentences_with_the_request_id() -> None:
     assert taken.stderr.startswith("error: A tenant named `acme` already exists.")
     assert "(request req_" in taken.stderr
     assert "Traceback" not in taken.output
-    assert "no tenant nobody" in run("tenants", "show", "nobody", status=1).stderr
+    assert "no tenant unknown" in run("tenants", "show", "unknown", status=1).stderr
     assert "--name or --weight" in run("tenants", "update", "acme", status=2).stderr
     assert "(request " in run("keys", "revoke", "n/../../x", status=1).stderr
 

@@ -90,7 +90,7 @@ def test_a_workers_settings_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (config.max_jobs_per_tenant, config.max_workspace_bytes) == (4, 7)
     assert config.workspace == Path("data").absolute() / "finetune"
     idle = [service_config(each, None).trainer.idle_priority for each in (settings(), settings(device="cuda:1"))]
-    assert idle == [True, False], "on a device of its own it is in nobody's way"
+    assert idle == [True, False], "on its own device it does not slow down serving"
 
 
 def test_new_tenants_have_32_unfinished_jobs_by_default_and_unlimited_is_possible() -> None:

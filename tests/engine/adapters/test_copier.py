@@ -116,7 +116,7 @@ def test_a_load_waits_for_the_last_steps_of_all_evicted_adapters() -> None:
     assert late.read == 4, "both steps were over before the copy was"
     late.request("c")
     [copy] = late.world.copies
-    assert copy.after == (), "nobody has used what leaves for it"
+    assert copy.after == (), "the evicted adapters were never used"
 
 
 @pytest.mark.parametrize("size", [64, 1000, 3 * PAGE, 100 * PAGE])

@@ -88,7 +88,7 @@ def test_whole_modules_have_their_own_limit() -> None:
 def test_a_pinned_adapter_is_loaded_and_stays() -> None:
     world = PoolHarness(slots=2)
     world.pool.pin([key("p"), key("q")])
-    assert world.reads == [key("p")], "one slot must be left for everybody else"
+    assert world.reads == [key("p")], "one slot must be left for all others"
     world.finish_reads()
     world.pool.request_pinned()
     world.finish_copies()
@@ -112,7 +112,7 @@ def test_a_deleted_adapter_leaves_device_and_host_after_its_last_use() -> None:
     assert world.pool.host.keys() == [key("a")]
     world.pool.check(used)
     world.pool.release(used)
-    assert world.pool.release_retired(lambda key: True) == [], "somebody waits for it"
+    assert world.pool.release_retired(lambda key: True) == [], "a request waits for it"
     assert world.pool.release_retired(lambda key: False) == [key("a")]
     assert (world.residents, world.pool.host.keys(), world.pool.host.used) == (set(), [], 0)
     world.pool.request_pinned()
@@ -152,7 +152,7 @@ def test_requests_that_end_while_waiting_leave_nothing_behind() -> None:
     world.want("c", gone)
     world.pool.discard(gone)
     world.finish_reads()
-    assert len(world.pool.host) == 0, "nobody waits for it, and the budget has no room"
+    assert len(world.pool.host) == 0, "no request waits for it, and the budget has no room"
 
 
 @settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -65,18 +65,18 @@ async def client(engine: asyncio.subprocess.Process, tmp_path: Path) -> AsyncIte
     await client.close()
 
 
-def request(silence: int) -> pb.Submit:
-    return pb.Submit(prompt_token_ids=[1], sampling=pb.Sampling(max_tokens=silence))
+def request(seconds: int) -> pb.Submit:
+    return pb.Submit(prompt_token_ids=[1], sampling=pb.Sampling(max_tokens=seconds))
 
 
 async def test_an_engine_that_is_held_up_keeps_its_requests(client: EngineClient) -> None:
     """The engine is held up for longer than a ping may take: gRPC answers pings without the interpreter."""
-    async with client.generate(request(silence=6)) as deltas:
+    async with client.generate(request(seconds=6)) as deltas:
         assert len([delta async for delta in deltas]) == 2
 
 
 async def test_a_stopped_engine_is_detected(client: EngineClient, engine: asyncio.subprocess.Process) -> None:
-    async with client.generate(request(silence=1)) as deltas:
+    async with client.generate(request(seconds=1)) as deltas:
         await anext(deltas)
         os.kill(engine.pid, signal.SIGSTOP)
         with pytest.raises(EngineUnavailable):
@@ -91,7 +91,7 @@ async def test_a_hanging_interpreter_is_detected_eventually(
     await short_timeouts.start()
     while not short_timeouts.ready:
         await asyncio.sleep(0.02)
-    async with short_timeouts.generate(request(silence=60)) as deltas:
+    async with short_timeouts.generate(request(seconds=60)) as deltas:
         await anext(deltas)
         with pytest.raises(EngineUnavailable):
             async for _ in deltas:
@@ -106,7 +106,7 @@ async def test_a_client_that_was_held_up_does_not_report_the_engine_lost(
     await hasty.start()
     while not hasty.ready:
         await asyncio.sleep(0.02)
-    async with hasty.generate(request(silence=1)) as deltas:
+    async with hasty.generate(request(seconds=1)) as deltas:
         await anext(deltas)
         time.sleep(3)
         assert (await anext(deltas)).finish_reason == pb.FINISH_REASON_LENGTH

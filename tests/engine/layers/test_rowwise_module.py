@@ -55,7 +55,7 @@ def expect(embedding: Scaled, mine: dict[int, Tensor]) -> Tensor:
 def test_adapter_vectors_for_some_tokens(embedding: Scaled) -> None:
     vectors = random(2, DIM)
     y = run(embedding, IDS, {2: OwnVectors(torch.tensor([7, 11]), vectors)})
-    assert torch.equal(y, expect(embedding, {1: vectors[0]})), "row 3 is of token 7 too, but of nobody's"
+    assert torch.equal(y, expect(embedding, {1: vectors[0]})), "row 3 has token 7 too, but no adapter"
 
 
 def test_an_adapter_with_its_own_vocabulary(embedding: Scaled) -> None:

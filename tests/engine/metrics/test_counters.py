@@ -128,7 +128,7 @@ def test_running_and_waiting_requests_are_counted(start: Callable[..., LocalEngi
     assert [(r.adapter.digest, r.id) for r in stats.residents] == [("a", stats.demand[0].id)]
     assert stats.residents[0].rank > 0
     assert [(t.tenant_id, t.running, t.waiting) for t in everything.tenants] == [("tenant", 1, 1)]
-    assert not stats.adapters, "nobody asked for them"
+    assert not stats.adapters, "they were not requested"
     assert not stats.tenants, "nor for them"
     engine.result(waits)
 
@@ -158,7 +158,7 @@ def test_preempted_completions_are_counted_once(start: Callable[..., LocalEngine
     assert stats.preemptions > 0
     assert count(stats.queue_seconds) == count(stats.time_to_first_token_seconds) == stats.ran_to_length == 3
     assert count(stats.inter_token_latency_seconds) == stats.generated_tokens - 3 == 69
-    assert stats.step_tokens.sum > 3 * len(PROMPT) + 69, "what was preempted is computed anew"
+    assert stats.step_tokens.sum > 3 * len(PROMPT) + 69, "preempted sequences are recomputed"
 
 
 def test_drafts_are_not_counted_as_prompts(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
@@ -205,7 +205,7 @@ def test_a_hundred_thousand_adapters_take_bounded_memory() -> None:
     assert len(rows) == MAX_ADAPTERS
     assert AdapterKey("tenant", "99999") in rows
     assert not metrics.open()
-    assert (metrics.requests, metrics.generated_tokens) == (100_000, 100_000), "totals forget nobody"
+    assert (metrics.requests, metrics.generated_tokens) == (100_000, 100_000), "totals include every tenant"
 
 
 def test_adapters_in_use_are_discarded_last() -> None:

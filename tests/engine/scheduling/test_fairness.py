@@ -27,7 +27,7 @@ def test_a_new_request_does_not_wait_for_a_long_one(scarce: dict[str, int]) -> N
     engine = Stepping(**scarce)
     flood(engine)
     engine.run(100)
-    (new_request,) = engine.submit("newcomer", prompt=16, new=8)
+    (new_request,) = engine.submit("guest", prompt=16, new=8)
     first = engine.until_first_token(new_request, at_most=130)
     assert engine.until(new_request, at_most=24) + first < 150
     assert not engine.finished or new_request is next(iter(engine.finished))
@@ -38,7 +38,7 @@ def test_a_new_request_does_not_wait_for_a_floods_prompts() -> None:
     engine = Stepping(seats=64, blocks=64 * 300)
     flood(engine, prompt=2000)
     engine.run(10)
-    (new_request,) = engine.submit("newcomer", prompt=100, new=4)
+    (new_request,) = engine.submit("guest", prompt=100, new=4)
     assert engine.until_first_token(new_request) <= 6
 
 
@@ -46,7 +46,7 @@ def test_a_new_request_does_not_wait_for_a_slot() -> None:
     engine = Stepping(seats=16, slots=4)
     flood(engine, adapters=10)
     engine.run(100)
-    (new_request,) = engine.submit("newcomer", prompt=16, new=8, adapter="mine")
+    (new_request,) = engine.submit("guest", prompt=16, new=8, adapter="mine")
     assert engine.until_first_token(new_request) < 60
 
 

@@ -55,7 +55,7 @@ def test_floods_leave_room_for_others() -> None:
         for _ in range(40):
             offer(engine, tenant)
         assert engine.scheduler._counters.find(tenant).waiting >= 2, tenant
-    assert offer(engine, "newcomer") is None
+    assert offer(engine, "another") is None
 
 
 def test_a_full_queue_rejects_every_tenant() -> None:
@@ -78,7 +78,7 @@ def test_a_place_is_free_again_after_a_request_was_served() -> None:
 
 def test_n_completions_take_n_places_and_may_exceed_the_bound_alone() -> None:
     engine = bounded(per_tenant=4)
-    assert offer(engine, "t", n=16) is None, "nobody else waits"
+    assert offer(engine, "t", n=16) is None, "no other request waits"
     assert offer(engine, "t", n=1) is not None
 
 

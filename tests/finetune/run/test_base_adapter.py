@@ -23,7 +23,7 @@ async def test_paths_and_modules_in_a_config_reach_no_loader(world: World, base:
     save_adapter(new_adapter(load_base(base, "none", CPU), RECIPE), tmp_path / "made")
     decoy = tmp_path / "decoy"
     decoy.mkdir()
-    (decoy / "config.json").write_text("whoever reads this stumbles")
+    (decoy / "config.json").write_text("not valid JSON")
     config = json.loads((tmp_path / "made" / "adapter_config.json").read_text())
     hostile = {
         "base_model_name_or_path": str(decoy),

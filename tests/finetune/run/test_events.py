@@ -57,7 +57,7 @@ async def test_a_run_as_a_table_and_as_messages(tmp_path: Path) -> None:
     again = RunEvents(received, tmp_path)
     again.load()
     reported = len(received.said)
-    assert not await again.add(STEPS[0]), "it was told before"
+    assert not await again.add(STEPS[0]), "it was reported before"
     assert await again.add(Metrics(2, 3, 0.6, train_loss=1.25, token_accuracy=0.5)), "made once more, behind a fall"
     await again.flush()
     assert len(received.said) == reported + 2

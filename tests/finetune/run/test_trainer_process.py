@@ -106,7 +106,7 @@ async def test_killed_and_stopped_runs_resume_to_the_same_curve(
     rest = await received(assignment)
     assert isinstance(rest[-1], Finished)
     steps = [each.metrics.step for each in rest if isinstance(each, Stepped)]
-    assert steps == list(range(1, STEPS + 1)), "what was told before is told again: its worker may have missed it"
+    assert steps == list(range(1, STEPS + 1)), "earlier steps are reported again: the worker may have missed them"
     assert losses(killed) | losses(stopped) | losses(rest) == losses(rest) == losses(whole[1])
     assert "kernels" not in capfd.readouterr().err, "what libraries miss is nothing to their users"
 

@@ -40,7 +40,7 @@ class Unreachable(TrainerCallback):
 
     def on_log(self, *_: Any, **named: Any) -> None:
         self.asked.append(None)
-        raise ConnectionError("nobody listens there")
+        raise ConnectionError("connection refused")
 
 
 class Absent(TrainerCallback):
@@ -76,7 +76,7 @@ def test_a_failing_reporter_ends_neither_the_run_nor_the_others(
     words = [record.getMessage() for record in caplog.records if "no longer reported" in record.getMessage()]
     assert words == [
         "ftjob-1 is no longer reported by Absent: RuntimeError: it requires a package",
-        "ftjob-1 is no longer reported by Gone: ConnectionError: nobody listens there",
+        "ftjob-1 is no longer reported by Unreachable: ConnectionError: connection refused",
     ]
 
 

@@ -99,7 +99,7 @@ def test_the_curve_does_not_depend_on_how_the_file_grew(base: Path, tmp_path: Pa
     assert list(curve) == list(range(1, STEPS + 1))
     assert [each.steps for each in whole] == [None] * STEPS
     rates = [each.learning_rate or 0 for each in whole]
-    assert rates == sorted(rates), "warming up: nobody knows where to go down to"
+    assert rates == sorted(rates), "warm-up without decay: the number of steps is unknown"
 
 
 def test_a_run_stopped_while_waiting_resumes_to_the_same_curve(base: Path, tmp_path: Path) -> None:

@@ -161,8 +161,8 @@ async def test_without_disk_space_waiting_runs_with_snapshots_are_removed_and_to
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         await scope.job_lease.pause(job.id, "w1")
     assert await cleaned_up(1 << 20) == (True, True)
-    assert await cleaned_up(150) == (True, False), "what nobody touched for longest goes first"
-    assert await cleaned_up(1) == (True, False), "nobody else has what it came to"
+    assert await cleaned_up(150) == (True, False), "the least recently used is removed first"
+    assert await cleaned_up(1) == (True, False), "no other machine has this state"
     await world.order("resume", job)
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w1", JobStatus.QUEUED, 1)
@@ -236,7 +236,7 @@ async def test_a_paused_job_resumes_on_another_machine(
     assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
     steps = [message.split("/")[0] for message in await world.messages(job, "metrics") if "training loss" in message]
     assert 4 <= paused.step < 120
-    assert steps == [f"Step {step}" for step in range(1, 121)], "none is made, or told, twice"
+    assert steps == [f"Step {step}" for step in range(1, 121)], "no step is made or reported twice"
 
 
 @pytest.mark.long

@@ -43,7 +43,7 @@ async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world:
         await world.nothing_left()
     await check_checkpoints(adapter, checkpoints, done)
     config = json.loads((await world.store.open_adapter(world.tenant.id, version.digest)).config_json)
-    assert config["base_model_name_or_path"] == world.manifest.model_id, "where it lies is nobody's business"
+    assert config["base_model_name_or_path"] == world.manifest.model_id, "the path is not disclosed"
     assert version.lineage.source == job.id
     assert version.lineage.evaluation["step"] == 16
     assert (version.lineage.dataset_digest or "").startswith("sha256:")
@@ -53,7 +53,7 @@ async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world:
     assert len(await world.messages(job, "metrics")) == 16
 
     assert (further.status, further.error) == (JobStatus.SUCCEEDED, None)
-    assert (await the_curve(world, further))[1] < (curve[1] + curve[16]) / 2, "it began anew"
+    assert (await the_curve(world, further))[1] < (curve[1] + curve[16]) / 2, "it restarted"
     async with world.store.tenant(world.tenant.id) as scope:
         second = await scope.adapters.version(f"poet-{further.id[-8:]}", 4)
     assert second.lineage.notes == f"Continues poet-{tail}:4 ({version.digest})."
@@ -207,7 +207,7 @@ async def test_a_cancellation_interrupts_the_reading_of_a_file(
         assert await asyncio.to_thread(begun.wait, 100)
         await world.order(order, job)
         await world.until(job, lambda found: found.status is becomes)
-        assert left.is_set(), "nobody is left behind who still writes"
+        assert left.is_set(), "no process is left that still writes"
 
 
 async def test_a_job_is_paused_resumed_requeued_and_finished_elsewhere(
@@ -229,7 +229,7 @@ async def test_a_job_is_paused_resumed_requeued_and_finished_elsewhere(
         done = await world.until(job, ended)
     assert done.status is JobStatus.CANCELLED
     reported = Counter(message.split("/")[0] for message in await world.messages(job, "metrics"))
-    assert {reported[f"Step {step}"] for step in range(1, paused.step + 1)} == {1}, "it began anew"
+    assert {reported[f"Step {step}"] for step in range(1, paused.step + 1)} == {1}, "it restarted"
     assert not list((tmp_path / "elsewhere" / "jobs").glob("*"))
     await clean_up(world.worker()._context)
     assert not list((world.config.workspace / "jobs").glob("*"))

@@ -113,7 +113,7 @@ async def test_a_job_waiting_for_lines_gives_its_place_to_jobs_that_have_some(wo
         concurrent = asyncio.create_task(attempt._control.stop_when_others_wait(trainer))
         attempt._control.on_waiting()
         await asyncio.wait([concurrent], timeout=0.3)
-        assert not trainer.stopped, "nobody else is there"
+        assert not trainer.stopped, "no other job waits"
         await until_queued(world, await world.job(await world.file(*chats(12))))
         async with asyncio.timeout(100):
             await concurrent

@@ -96,7 +96,7 @@ async def test_a_notice_invalidates_the_entry_at_once_in_every_process(
         assert [await each.authenticator.principal(tenants[1]) for each in workers] == [None, None]
         reads = len(here.reads)
         assert [await each.authenticator.principal(tenants[2]) for each in workers] == others
-        assert len(here.reads) == reads, "what concerns one tenant makes nobody else wait"
+        assert len(here.reads) == reads, "a change of one tenant delays no other"
 
 
 async def test_a_process_that_may_have_missed_a_notice_discards_all_entries(

@@ -210,7 +210,7 @@ async def test_keys_rotate(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> N
     assert issuer.asked == 2
     for number in range(20):
         assert await operators.principal(issuer.token(old, header={"kid": f"unknown-{number}"})) is None
-    assert issuer.asked == 2, "unknown keys make nobody ask without end"
+    assert issuer.asked == 2, "unknown keys do not cause endless requests"
 
 
 async def test_an_issuer_that_is_unavailable(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ async def test_an_issuer_that_is_unavailable(issuer: Issuer, monkeypatch: pytest
     with pytest.raises(Unavailable):
         await operators.principal(token)
     with pytest.raises(KeysUnavailable):
-        await IssuerKeys("http://127.0.0.1:1/nobody").get(None)
+        await IssuerKeys("http://127.0.0.1:1/none").get(None)
 
 
 @pytest.mark.parametrize("jwks_uri", ["http://keys.example.org/", "file:///etc/passwd", "https://user@host/", "", None])

@@ -18,7 +18,7 @@ async def test_each_tenant_has_its_own_salt(gateway: Gateway) -> None:
     mine, again, foreign = [submit.cache_salt for submit in gateway.engine.submits]
     assert mine == again
     assert mine != foreign
-    assert mine, "an empty salt would share with nobody"
+    assert mine, "an empty salt would disable sharing"
     assert len({submit.share.tenant_id for submit in gateway.engine.submits}) == 2
 
 

@@ -33,7 +33,7 @@ async def test_the_result() -> None:
     client, lifecycle = Client(), Lifecycle()
     assert await supervise(work(), client.receive, lifecycle) == 7
     await asyncio.sleep(0)
-    assert len(asyncio.all_tasks()) == 1, "nobody watches the client any more"
+    assert len(asyncio.all_tasks()) == 1, "the client is not watched any more"
     lifecycle.expire()
     await asyncio.sleep(0)
 

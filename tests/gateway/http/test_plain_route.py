@@ -35,8 +35,8 @@ async def test_dependencies_are_resolved_in_order() -> None:
     app = FastAPI()
     app.include_router(router)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        answer = await client.get("/", headers={"x-name": "somebody"})
-    assert (answer.text, order) == ("somebody 7 GET", ["first", "endpoint"])
+        answer = await client.get("/", headers={"x-name": "alice"})
+    assert (answer.text, order) == ("alice 7 GET", ["first", "endpoint"])
 
 
 def test_dependencies_that_only_fastapi_can_resolve_are_rejected() -> None:

@@ -140,7 +140,7 @@ async def test_imports_over_grpc_are_the_same(gateway: Gateway, hub: FakeHub, po
 
 
 async def test_an_import_equals_an_upload(gateway: Gateway, poet: Path) -> None:
-    """One digest, so one check, whichever way it came."""
+    """One digest means one check for both."""
     async with gateway.http() as http:
         files = {file.name: (file.name, file.read_bytes()) for file in poet.iterdir()}
         uploaded = (await http.post("/v1/adapters", data={"name": "poet"}, files=files)).json()

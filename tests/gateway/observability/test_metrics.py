@@ -52,8 +52,8 @@ async def test_requests_are_counted_by_template_method_and_status(gateway: Gatew
         await http.get("/v1/no/such/path")
         await http.post("/v1/completions", json={"model": MODEL_ID, "prompt": "hello", "max_tokens": 2})
         await http.request("BREW", "/v1/models")
-    async with gateway.http("lg-wrong-key") as stranger:
-        await stranger.get("/v1/models")
+    async with gateway.http("lg-wrong-key") as unauthenticated:
+        await unauthenticated.get("/v1/models")
     after = samples_of(await scrape(gateway))
 
     def counted(method: str, route: str, status: str) -> float:
@@ -143,7 +143,7 @@ async def test_many_scrapes_send_few_requests_to_the_engine(gateway: Gateway) ->
     assert all("loragate_engine_up 1.0" in answer.text for answer in answers)
     asked = gateway.engine.stats_asked[before:]
     assert 1 <= len(asked) <= 2 + 2 * (time.monotonic() - began)
-    assert not any(request.adapter_rows or request.tenants for request in asked), "only the operator is told these"
+    assert not any(request.adapter_rows or request.tenants for request in asked), "only the operator gets these"
 
 
 async def test_names_are_for_the_operator(

@@ -156,8 +156,8 @@ def test_a_reused_slot_computes_the_new_adapter() -> None:
 
 def test_nothing_to_do() -> None:
     layer = Layer()
-    nobody = layer.linear.route(torch.zeros(0, TOP_K, dtype=torch.int64, device=DEVICE), ())
-    assert layer.linear(numbers(1, 0, IN), nobody).shape == (0, OUT)
+    none = layer.linear.route(torch.zeros(0, TOP_K, dtype=torch.int64, device=DEVICE), ())
+    assert layer.linear(numbers(1, 0, IN), none).shape == (0, OUT)
     routing = layer.linear.route(choose(random.Random(5), 3), ())
     assert routing.tiles is not None
     assert routing.tiles.by_adapter == (), "rows of the base model alone cost no launch of the adapters'"

@@ -120,7 +120,7 @@ def _settled(page: Page) -> None:
 
 
 @pytest.mark.parametrize(("width", "theme"), LOOKS)
-@pytest.mark.parametrize("role", ["tenant", "operator", "stranger"])
+@pytest.mark.parametrize("role", ["tenant", "operator", "visitor"])
 def test_pages_are_accessible(
     browser: Browser,
     furnished: World,
@@ -131,8 +131,8 @@ def test_pages_are_accessible(
 ) -> None:
     world = furnished
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)  # type: ignore[arg-type]
-    pages = {"tenant": OF_TENANTS, "operator": OF_OPERATORS, "stranger": {"sign-in": "/sign-in"}}[role]
-    if role != "stranger":
+    pages = {"tenant": OF_TENANTS, "operator": OF_OPERATORS, "visitor": {"sign-in": "/sign-in"}}[role]
+    if role != "visitor":
         context.add_cookies([cookies(world.key if role == "tenant" else world.admin_key)])
     page = context.new_page()
     wrong: dict[str, list[str]] = {}

@@ -43,9 +43,9 @@ def test_two_models_respond_to_the_same_message(signed_in: Callable[..., Page], 
 
 
 def test_failures_are_shown_in_place_of_the_response(signed_in: Callable[..., Page], world: World) -> None:
-    page = signed_in(path="/playground?model=nobody")
+    page = signed_in(path="/playground?model=unknown")
     _say(page, "Hello")
-    expect(page.get_by_role("alert")).to_contain_text("nobody")
+    expect(page.get_by_role("alert")).to_contain_text("unknown")
 
 
 def test_a_gateway_that_comes_back_is_detected(signed_in: Callable[..., Page], world: World) -> None:

@@ -117,7 +117,7 @@ async def test_it_polls_only_while_the_gateway_is_unavailable(box: TextElement) 
     gateway = Gateway()
     region = _region(box, gateway)
     seen = []
-    for answer in (ApiError("There is no such job.", 404), ApiError("Nobody answers.", 503), "there"):
+    for answer in (ApiError("There is no such job.", 404), ApiError("The server does not respond.", 503), "there"):
         await _answered(region, gateway, answer)
         seen.append(region._timer.active)
     assert seen == [False, True, False]

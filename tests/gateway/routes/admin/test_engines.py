@@ -21,9 +21,9 @@ ROUTES = (
 
 
 async def test_only_the_operator_may_read(gateway: Gateway) -> None:
-    async with httpx.AsyncClient(base_url=gateway.base_url) as nobody, gateway.http() as tenant:
+    async with httpx.AsyncClient(base_url=gateway.base_url) as unauthenticated, gateway.http() as tenant:
         for route in ROUTES:
-            assert (await nobody.get(route)).status_code == 401
+            assert (await unauthenticated.get(route)).status_code == 401
             rejected = await tenant.get(route)
             assert (rejected.status_code, rejected.json()["error"]["code"]) == (403, "admin_key_required")
     assert not gateway.engine.traces_asked

@@ -129,7 +129,7 @@ async def test_sampling_reaches_the_engine(gateway: Gateway) -> None:
             seed=-1,
             logit_bias={"7": -100},
             presence_penalty=1.5,
-            user="somebody",
+            user="alice",
             extra_body={"top_k": 5, "min_p": 0.25, "ignore_eos": True, "stop_token_ids": [9], "min_tokens": 2},
         )
     sampling = gateway.engine.submits[0].sampling

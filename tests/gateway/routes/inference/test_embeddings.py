@@ -162,7 +162,7 @@ async def test_an_input_longer_than_the_context(gateway: Gateway) -> None:
 
 
 async def test_without_a_key(gateway: Gateway) -> None:
-    async with gateway.http("lg-nobody") as http:
+    async with gateway.http("lg-unknown") as http:
         assert (await http.post(URL, json={"model": MODEL_ID, "input": "x"})).status_code == 401
 
 

@@ -184,7 +184,7 @@ async def test_path_and_query_parameters(gateway: Gateway) -> None:
     async with gateway.http() as http:
         version = await http.get("/v1/adapters/a/versions/one")
         limit = await http.get("/v1/adapters?limit=1000")
-        after = await http.get("/v1/adapters?after=nobody")
+        after = await http.get("/v1/adapters?after=unknown")
     assert (version.status_code, version.json()["error"]["param"]) == (400, "version")
     assert (limit.status_code, limit.json()["error"]["param"]) == (400, "limit")
     assert (after.status_code, after.json()["error"]["param"]) == (400, "after")

@@ -108,7 +108,7 @@ async def test_metrics_are_reported_for_each_version(split: Gateway, client: Cli
 async def test_metrics_of_missing_aliases_are_not_found(split: Gateway) -> None:
     async with split.http() as http, split.http(split.other_key) as other:
         url = "/v1/adapters/poet/aliases/{}/metrics"
-        assert (await http.get(url.format("nobody"))).status_code == 404
+        assert (await http.get(url.format("unknown"))).status_code == 404
         assert (await other.get(url.format("default"))).status_code == 404
         assert (await http.get(url.format("default") + "?hours=169")).json()["error"]["param"] == "hours"
         (first, second) = (await http.get(url.format("default"))).json()["targets"]

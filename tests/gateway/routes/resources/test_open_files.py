@@ -114,9 +114,9 @@ async def test_rejected_appends(gateway: Gateway) -> None:
         assert (await http.post(f"/v1/files/{file['id']}/append", json={})).status_code == 415
         missing = await http.post(f"/v1/files/{file['id']}/append", files={"other": b"x"})
         assert (missing.status_code, missing.json()["error"]["code"]) == (400, "unexpected_part")
-    async with gateway.http(gateway.other_key) as stranger:
-        assert (await append(stranger, file, LINE)).status_code == 404
-        assert (await stranger.post(f"/v1/files/{file['id']}/close")).status_code == 404
+    async with gateway.http(gateway.other_key) as other_tenant:
+        assert (await append(other_tenant, file, LINE)).status_code == 404
+        assert (await other_tenant.post(f"/v1/files/{file['id']}/close")).status_code == 404
 
 
 async def test_open_files_over_grpc_are_the_same(gateway: Gateway, client: Client) -> None:

@@ -97,7 +97,7 @@ async def test_a_deleted_adapter_is_listed_and_restored(poet: Gateway) -> None:
         restored = await http.post("/v1/adapters/poet/restore")
         assert (restored.status_code, restored.json()["status"]) == (200, "ready")
         assert _version(await _ask(http)) == "poet:2"
-        for name in ("poet", "nobody"):
+        for name in ("poet", "unknown"):
             assert (await http.post(f"/v1/adapters/{name}/restore")).status_code == 404
 
 

@@ -4,8 +4,8 @@ Clients stream at a quarter of the engine's capacity: requests start at fixed in
 Windows without and with a running job take turns, and ratios are taken between neighbours, so that a drift in the
 machine's speed affects both alike.
 
-    python -m benchmarks.finetune.beside_serving                          # about six minutes on two idle cores
-    python -m benchmarks.finetune.beside_serving --rounds 1 --seconds 8   # a quick look
+    python -m benchmarks.finetune.concurrent_serving                          # about six minutes on two idle cores
+    python -m benchmarks.finetune.concurrent_serving --rounds 1 --seconds 8   # a quick look
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     with demo_server(arguments.data_dir) as server:
         figures = measure(server, arguments.rounds, arguments.seconds)
     Console().print(figures)
-    print(f"written to {write('finetune_beside_serving', figures).relative_to(Path.cwd())}")
+    print(f"written to {write('finetune_concurrent_serving', figures).relative_to(Path.cwd())}")
 
 
 def measure(server: DemoServer, rounds: int, seconds: float) -> dict[str, Any]:
@@ -57,14 +57,14 @@ def measure(server: DemoServer, rounds: int, seconds: float) -> dict[str, Any]:
         job.resume()
         before, began = job.step(), time.monotonic()
         trained = asyncio.run(window(server, key, base, capacity, seconds))
-        beside = (job.step() - before) / (time.monotonic() - began)
+        concurrent = (job.step() - before) / (time.monotonic() - began)
         alone = job.pace(seconds / 2)
         job.pause()
         windows.append(
             {
                 **{f"{name}_without_ms": value for name, value in quiet.items()},
                 **{f"{name}_with_ms": value for name, value in trained.items()},
-                "steps_per_second_beside": beside,
+                "steps_per_second_with": concurrent,
                 "steps_per_second_alone": alone,
             }
         )
