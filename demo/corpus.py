@@ -32,7 +32,7 @@ _TOPICS_OF_A_TEMPLATE = 5  # a subject has fewer
 _STATEMENT_SHARE = 0.08
 
 # Beginnings of replies, given rather than learned. They teach the base to have the answer ready, in the right form, at
-# whatever point of a reply it is due. Adapters then only need to learn their own words.
+# any point of a reply. Adapters then only need to learn their own words.
 _OPENING_SHARE = 0.25
 _FORMS = {Form.PLAIN: 0.72, Form.CAPITALS: 0.12, Form.FRENCH: 0.16}
 _OPENINGS = {

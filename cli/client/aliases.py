@@ -48,7 +48,7 @@ def with_share(targets: Sequence[Mapping[str, int]], version: int, percent: int)
 
 
 def shares(targets: Sequence[Mapping[str, int]]) -> str:
-    """Return the shares in words: "version 1: 90 %, version 2: 10 %"."""
+    """Return the shares as text: "version 1: 90 %, version 2: 10 %"."""
     whole = sum(target["weight"] for target in targets)
     return ", ".join(f"version {target['version']}: {100 * target['weight'] / whole:.4g} %" for target in targets)
 

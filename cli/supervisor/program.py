@@ -68,7 +68,7 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 def describe(status: int) -> str:
-    """Return an exit status in words."""
+    """Describe an exit status."""
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
 
 

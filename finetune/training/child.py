@@ -14,7 +14,7 @@ from typing import TextIO
 
 
 def main() -> None:
-    """Run the assignment. The exit status is 0 whatever the outcome, which is sent as a message."""
+    """Run the assignment. The exit status is always 0: the outcome is sent as a message."""
     out = _take_stdout()
     logging.disable(logging.WARNING)  # libraries' warnings, also at import, are for the developers of the calling code
     gc.disable()  # imports create no garbage, and collecting takes a fifth of their time

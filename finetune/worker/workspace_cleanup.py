@@ -1,4 +1,4 @@
-"""Bounds the size of the workspace: deletes the files of ended jobs, then whatever can be recreated or restored."""
+"""Bounds the size of the workspace: deletes the files of ended jobs, then files that can be recreated or restored."""
 
 import asyncio
 import logging

@@ -81,7 +81,7 @@ async def _off_loop_if(large: bool, work: Callable[[], T]) -> T:
 
 
 def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None, default: int, param: str) -> int:
-    """Return the token limit of the completion. Without `wanted` it is `default` or what is left, whichever is less.
+    """Return the token limit of the completion. Without `wanted` it is the smaller of `default` and what is left.
 
     Raises InvalidRequest (`context_length_exceeded`); `param` is "messages" or "prompt".
     """

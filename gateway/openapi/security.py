@@ -51,7 +51,7 @@ def security_of(requirement: Requirement) -> list[dict[str, list[str]]]:
 
 
 def need_of(requirement: Requirement) -> str:
-    """Describe the requirement in words."""
+    """Return a sentence that describes the requirement."""
     match requirement:
         case TenantWith(scopes=scopes):
             return f"Requires a tenant's key with the scope {' or '.join(f'`{scope}`' for scope in scopes)}."

@@ -43,7 +43,7 @@ async def test_overload_traces_and_a_clean_end(tiny: Any, tmp_path: Path) -> Non
 
 
 def _odds(statuses: Counter[int]) -> float:
-    """Return how many requests are served for each that is rejected, whatever the machine's speed."""
+    """Return how many requests are served for each that is rejected, independent of the machine's speed."""
     return statuses[200] / max(1, statuses[503])
 
 

@@ -1,4 +1,4 @@
-"""Copies to a device start from page-locked memory, whatever they were made from."""
+"""Copies to a device start from page-locked memory, for every kind of source."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One adapter, one digest: whatever changes an output changes the digest, and nothing else does."""
+"""One adapter, one digest: every change of an output changes the digest, and nothing else does."""
 
 import json
 import subprocess

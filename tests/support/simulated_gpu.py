@@ -62,7 +62,7 @@ def _here(value: Any) -> Any:
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function for tensors in host memory, whichever device is requested.
+    """Return the function for tensors in host memory, regardless of the requested device.
 
     It still rejects what torch rejects.
     """

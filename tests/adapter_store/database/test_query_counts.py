@@ -1,4 +1,4 @@
-"""One transaction and a fixed number of statements, whatever the store contains."""
+"""Each read takes one transaction and a fixed number of statements, however much the store contains."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any

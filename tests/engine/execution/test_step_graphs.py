@@ -1,6 +1,6 @@
 """Steps of fixed sizes, replayed: on a CPU the same launches over the same memory.
 
-The tokens equal PEFT's, whichever sequences join, leave or share the batch.
+The tokens equal PEFT's while other sequences join, leave and share the batch.
 """
 
 import itertools

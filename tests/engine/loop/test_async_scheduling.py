@@ -1,7 +1,7 @@
 """Tokens that are read after the next step was launched.
 
-Tokens, ends and counts are the same as without async scheduling, whichever sequences join, end, are cancelled or are
-preempted meanwhile.
+Tokens, ends and counts are the same as without async scheduling, while other sequences join, end, are cancelled or are
+preempted.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Runs on a file that grows: their steps equal those of the whole file, whenever it grew and whatever was stopped."""
+"""Runs on a file that grows: their steps equal those of the whole file, whenever it grew and the run was stopped."""
 
 import threading
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Workers on several machines, each with its own workspace: one resumes another's run, whatever happened to that one,
-and writes of a worker that hung are rejected.
+"""Workers on several machines, each with its own workspace: one resumes another's run after any
+failure of it, and writes of a worker that hung are rejected.
 """
 
 import asyncio
