@@ -106,7 +106,7 @@ class RedirectSetup:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shared_gateway(
+async def redirect_setup(
     tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[RedirectSetup]:
     folder = tmp_path_factory.mktemp("ssrf")
@@ -120,13 +120,13 @@ async def shared_gateway(
 @pytest.mark.parametrize("path", [CONFIG, TENSORS], ids=["config", "tensors"])
 @pytest.mark.parametrize("name", REDIRECTS)
 async def test_redirects(
-    shared_gateway: RedirectSetup, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, path: str
+    redirect_setup: RedirectSetup, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, path: str
 ) -> None:
-    hub, inside = shared_gateway.hub, shared_gateway.inside
+    hub, inside = redirect_setup.hub, redirect_setup.inside
     hub.offer("acme/poet", tiny_model.write_adapter(tmp_path / "poet"))
     location = REDIRECTS[name].format(port=inside.port)
     hub.replies[path] = Reply(status=302, headers={"location": location.encode().decode("latin-1")})
-    async with shared_gateway.gateway.http() as http:
+    async with redirect_setup.gateway.http() as http:
         done = await ended(http, (await begin(http, token="hf_secret"))["id"])
         assert (await http.get("/v1/adapters")).json()["data"] == []
     assert done["status"] == "failed"

@@ -42,7 +42,7 @@ class Run:
         async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
             await scope.run_snapshots.save(self.job_id, worker, step, files)
 
-    async def blob_files(self, tenant: Any = None) -> RunSnapshot | None:
+    async def stored(self, tenant: Any = None) -> RunSnapshot | None:
         async with self.world.store.tenant((tenant or self.world.acme).id) as scope:
             found: RunSnapshot | None = await scope.run_snapshots.latest(self.job_id)
         return found
