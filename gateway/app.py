@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from loragate.adapter_store.notices.notices import Notices
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.usage.service_quality import Reason
 from loragate.engine.client.client import EngineClient
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
@@ -30,6 +31,8 @@ from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.generation.service import GenerationService
+from loragate.gateway.generation.tokenize import PromptTokenizer
+from loragate.gateway.generation.tokenizing_threads import TokenizingThreads
 from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
@@ -162,6 +165,10 @@ async def _open_services(
         )
         imports = ImportRunner(config.imports, metrics.imports)
         stack.push_async_callback(imports.close)
+        tokenizing = TokenizingThreads(
+            config.max_tokenizing_bytes, lambda tenant_id: rejections.record(tenant_id, Reason.OVERLOAD)
+        )
+        stack.callback(tokenizing.close)
         resolver = Resolver(store, config.snapshot_seconds)
         engine = client if tracing is None else tracing.engine(client)
         services = Services(
@@ -171,7 +178,14 @@ async def _open_services(
             authenticator=Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
             resolver=resolver,
             link=link,
-            preparer=RequestPreparer(link, resolver, config),
+            preparer=RequestPreparer(
+                link=link,
+                resolver=resolver,
+                tokenizer=PromptTokenizer(tokenizing, special_tokens=config.special_tokens_in_prompts),
+                limiter=limiter,
+                on_rejection=rejections.record,
+                config=config,
+            ),
             admission=Admission(
                 shedding=Shedding(lambda: client.load, config.max_queue_seconds, metrics.shedding),
                 rejections=rejections,

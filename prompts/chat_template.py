@@ -19,6 +19,7 @@ import jinja2.parser
 import jinja2.runtime
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from loragate.prompts.special_text import SpecialText
 from loragate.prompts.template_traits import read_traits
 
 _MAX_SECONDS = 2.0
@@ -35,10 +36,15 @@ class TemplateError(ValueError):
 
 
 class ChatTemplate:
-    """A compiled template. Rendering is thread-safe."""
+    """A compiled template. Rendering is thread-safe.
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+    `special_text` marks the special tokens that messages and tools spell, so that the tokenizer reads them as text; a
+    default one marks nothing.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str], special_text: SpecialText | None = None) -> None:
         self._special_tokens = dict(special_tokens)
+        self.special_text = special_text or SpecialText()
         self.source = source
         self.traits = read_traits(source)
         environment = _environment()
@@ -66,8 +72,8 @@ class ChatTemplate:
     def _variables(self, messages: Sequence[Message], tools: Sequence[Tool], prompt: bool) -> dict[str, Any]:
         return {
             **self._special_tokens,
-            "messages": [dict(message) for message in messages],
-            "tools": [dict(tool) for tool in tools] or None,
+            "messages": [self.special_text.marked_message(message) for message in messages],
+            "tools": [self.special_text.marked(dict(tool)) for tool in tools] or None,
             "documents": None,
             "add_generation_prompt": prompt,
         }

@@ -18,16 +18,16 @@ class CallArguments(dict[str, Any]):
 
     def __init__(self, text: str, value: dict[str, Any]) -> None:
         super().__init__(value)
-        self._text = text
+        self.text = text
 
     def __str__(self) -> str:
-        return self._text
+        return self.text
 
     def __add__(self, other: str) -> str:
-        return self._text + other
+        return self.text + other
 
     def __radd__(self, other: str) -> str:
-        return other + self._text
+        return other + self.text
 
 
 def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -> list[dict[str, Any]]:

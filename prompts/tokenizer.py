@@ -3,41 +3,73 @@
 import json
 from collections.abc import Sequence
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
+from tokenizers.pre_tokenizers import Sequence as PreTokenizers
+from tokenizers.pre_tokenizers import Split
 
+from loragate.prompts.special_text import MARK, SpecialText
 from loragate.prompts.token_bytes import TokenBytes
 
 _UNSTABLE_WORDS = 16  # the last words may be tokenized differently when the text continues
+_SHORT_CHARACTERS = 4096  # encoding as much takes less time than handing it to another thread
 Spans = list[tuple[int, int]]
 
 
 class TextTokenizer:
-    """Encodes and decodes text. Thread-safe."""
+    """Encodes and decodes text. Thread-safe. A long text is encoded without holding the interpreter.
+
+    `special_text` marks the special tokens that a text spells. The tokenizer removes the marks, and finds none of these
+    tokens.
+    """
 
     def __init__(self, tokenizer_json: bytes, *, bos_token: str | None, add_bos: bool) -> None:
         self._tokenizer = Tokenizer.from_buffer(tokenizer_json)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        unmarked = Split(MARK, "removed")
+        given = self._tokenizer.pre_tokenizer
+        self._tokenizer.pre_tokenizer = unmarked if given is None else PreTokenizers([unmarked, given])
         self._bos_id: int | None = None
         if add_bos and bos_token:
             self._bos_id = self._tokenizer.token_to_id(bos_token)
         added = self._tokenizer.get_added_tokens_decoder()
-        self.special_ids = frozenset(id_ for id_, token in added.items() if token.special)
+        special = {id_: token for id_, token in added.items() if token.special}
+        self.special_ids = frozenset(special)
+        normalizer = self._tokenizer.normalizer
+        is_normalized = normalizer is not None and any(token.normalized for token in special.values())
+        self.special_text = SpecialText(
+            (token.content for token in special.values()), normalizer.normalize_str if is_normalized else None
+        )
         self.added_tokens = {token.content: id_ for id_, token in added.items()}
         self.token_bytes = TokenBytes(self._tokenizer, json.loads(tokenizer_json).get("decoder"))
-        self.longest_token = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
 
     def encode_text(self, text: str) -> list[int]:
         """Encode a plain prompt, with the special tokens that the tokenizer adds."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=True).ids
+        ids: list[int] = self._encoding(text, plain=True).ids
         if self._bos_id is not None and ids[:1] != [self._bos_id]:
             return [self._bos_id, *ids]
         return ids
 
     def encode_chat(self, rendered: str) -> list[int]:
         """Encode a rendered chat, whose template has already added the special tokens."""
-        ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
+        ids: list[int] = self._encoding(rendered, plain=False).ids
         return ids
+
+    def least_tokens(self, text: str, limit: int, *, plain: bool) -> int:
+        """Return more than `limit` if the beginning of the text shows that it has more tokens, otherwise 0.
+
+        Longer and longer beginnings are read until one shows it, but none over half of the text.
+        """
+        size = limit
+        while 2 * size <= len(text):
+            encoding = self._encoding(text[:size], plain=plain)
+            if len(encoding) > limit:
+                # Where words are not told apart, the tokens of a beginning may change, but their number does not halve.
+                least = max(_stable_tokens(encoding.word_ids), len(encoding) // 2)
+                if least > limit:
+                    return least
+            size *= 2
+        return 0
 
     def encode_prefix(self, text: str, *, plain: bool) -> tuple[list[int], Spans]:
         """Encode the beginning of a text: return those tokens, as `encode_batch` does, that stay the same however the
@@ -46,7 +78,7 @@ class TextTokenizer:
         A tokenizer that processes words one by one looks only a few words ahead. For other tokenizers, and for text
         without words, no token is certain.
         """
-        encoding = self._tokenizer.encode(text, add_special_tokens=plain)
+        encoding = self._encoding(text, plain=plain)
         spans = encoding.offsets
         stable = _stable_tokens(encoding.word_ids)
         if not text[spans[stable][0] if stable else 0 :].strip():
@@ -61,6 +93,12 @@ class TextTokenizer:
         """
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=plain)
         return [self._with_bos(list(each.ids), list(each.offsets), plain=plain) for each in encodings]
+
+    def _encoding(self, text: str, *, plain: bool) -> Encoding:
+        if len(text) <= _SHORT_CHARACTERS:
+            return self._tokenizer.encode(text, add_special_tokens=plain)
+        # `encode` holds the interpreter until it is done, seconds for megabytes; `encode_batch` releases it.
+        return self._tokenizer.encode_batch([text], add_special_tokens=plain)[0]
 
     def _with_bos(self, ids: list[int], spans: Spans, *, plain: bool) -> tuple[list[int], Spans]:
         if plain and self._bos_id is not None and ids[:1] != [self._bos_id]:

@@ -190,7 +190,7 @@ STEPS: dict[str, Callable[[Path], Figures]] = {
 
 def token_file(folder: Path) -> Any:
     """Return the token file; write it if it is missing."""
-    from loragate.finetune.data.token_cache import TokenCache
+    from loragate.finetune.data.token_cache import CachedFile, TokenCache
     from loragate.finetune.data.tokenization_config import TokenizationConfig
     from loragate.prompts.chat_template import ChatTemplate
     from loragate.prompts.tokenizer import TextTokenizer
@@ -198,7 +198,9 @@ def token_file(folder: Path) -> Any:
     tokenizer = TextTokenizer((folder / "tokenizer.json").read_bytes(), bos_token=None, add_bos=False)
     tokenization = TokenizationConfig(tokenizer, ChatTemplate(_TEMPLATE, {}), (2,), "benchmark")
     with (folder / "chats.jsonl").open("rb") as file:
-        _, tokens = TokenCache(folder / "tokens").tokens_of(file, "chats", tokenization, LENGTH)
+        _, tokens = TokenCache(folder / "tokens").tokens_of(
+            CachedFile("tenant", "file"), file, "chats", tokenization, LENGTH
+        )
     assert tokens is not None
     return tokens
 

@@ -21,7 +21,7 @@ from benchmarks.lib.svg import Bar, curves, stacked
 from loragate.demo.build import build
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.token_cache import TokenCache
+from loragate.finetune.data.token_cache import CachedFile, TokenCache
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.data.tokenization_config import TokenizationConfig, tokenization_config
 from loragate.finetune.jobs.hyperparameters import Hyperparameters
@@ -163,7 +163,9 @@ def _tokenization(base: Path) -> TokenizationConfig:
 
 
 def _tokens(folder: Path, content: bytes, tokenization: TokenizationConfig) -> TokenFile:
-    report, tokens = TokenCache(folder).tokens_of(BytesIO(content), "examples", tokenization, LENGTH)
+    report, tokens = TokenCache(folder).tokens_of(
+        CachedFile("tenant", "file"), BytesIO(content), "examples", tokenization, LENGTH
+    )
     if tokens is None:
         raise SystemExit(f"the examples are invalid: {report.problems}")
     return tokens

@@ -156,6 +156,9 @@ class Settings(BaseSettings):
     drain_seconds: NonNegativeFloat = 25.0
     first_token_deadline_seconds: PositiveFloat | None = None
     max_queue_seconds: PositiveFloat = 30.0
+    max_tokenizing_bytes: PositiveInt = 64 << 20
+    special_tokens_in_prompts: bool = True
+    prefix_cache_by_user: bool = False
     upload_stall_seconds: PositiveFloat = 10.0
     min_upload_bytes_per_second: PositiveFloat = 10_000.0
     database_url: str | None = None

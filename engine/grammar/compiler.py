@@ -1,4 +1,4 @@
-"""Compilation of grammars for the base model's tokens: off the step loop, within bounds, and cached by content."""
+"""Compilation of grammars for the base model's tokens: off the step loop, within bounds, and cached by tenant."""
 
 import logging
 import subprocess
@@ -19,9 +19,9 @@ from loragate.engine.runtime.tenant_executor import TenantPool
 log = logging.getLogger(__name__)
 
 MAX_TEXT_BYTES = 256 << 10
-_MAX_CACHED = 256
+_MAX_CACHED, _MAX_CACHED_PER_TENANT = 1024, 256
 _THREADS = 2
-_TRIAL_SECONDS = 10.0
+_TRIAL_SECONDS = 20.0  # it runs at a low priority
 _NO_LIBRARY = "the engine has no grammar library: install llguidance"
 
 # At most one space where JSON allows any white space: a weak model would otherwise generate blanks until it is stopped.
@@ -47,24 +47,67 @@ Compiled = Matcher | GrammarRejected
 """A matcher at the start of its grammar, to be forked for each sequence; or the reason why there is none."""
 
 
+class GrammarCache:
+    """Compiled grammars of each tenant. Thread-safe.
+
+    Tenants share none, so that nobody can tell from the time that a grammar takes whether another tenant uses it. In a
+    full cache the tenant with the most grammars loses the one that it has not used for longest.
+    """
+
+    def __init__(self, size: int = _MAX_CACHED, size_per_tenant: int = _MAX_CACHED_PER_TENANT) -> None:
+        self._size = size
+        self._size_per_tenant = size_per_tenant
+        self._lock = threading.Lock()
+        self._tenants: OrderedDict[str, OrderedDict[Grammar, Compiled]] = OrderedDict()  # last used last, both
+        self._count = 0
+
+    def get(self, tenant_id: str, grammar: Grammar) -> Compiled | None:
+        with self._lock:
+            own = self._tenants.get(tenant_id)
+            found = None if own is None else own.get(grammar)
+            if own is not None and found is not None:
+                own.move_to_end(grammar)
+                self._tenants.move_to_end(tenant_id)
+            return found
+
+    def put(self, tenant_id: str, grammar: Grammar, compiled: Compiled) -> None:
+        with self._lock:
+            own = self._tenants.setdefault(tenant_id, OrderedDict())
+            self._tenants.move_to_end(tenant_id)
+            self._count += grammar not in own
+            own[grammar] = compiled
+            own.move_to_end(grammar)
+            if len(own) > self._size_per_tenant:
+                self._drop_oldest(tenant_id)
+            elif self._count > self._size:
+                self._drop_oldest(max(self._tenants, key=lambda each: len(self._tenants[each])))
+
+    def _drop_oldest(self, tenant_id: str) -> None:
+        own = self._tenants[tenant_id]
+        own.popitem(last=False)
+        self._count -= 1
+        if not own:
+            del self._tenants[tenant_id]
+
+
 class GrammarCompiler:
-    """Compiles grammars on its own threads. The callback `done` of `compile` is called from any thread."""
+    """Compiles grammars on its own threads, of which a tenant has one at a time. The callback `done` of `compile` is
+    called from any thread."""
 
     def __init__(self, tokens: TokenSpace, threads: int) -> None:
         self._tokens = tokens
         self._mask_threads = threads
-        self._pool = TenantPool(_THREADS, "grammar")
-        self._lock = threading.Lock()
-        self._cache: OrderedDict[Grammar, Compiled] = OrderedDict()
+        self._pool = TenantPool(_THREADS, "grammar", per_tenant=1)
+        self._cache = GrammarCache()
         self._building = threading.Lock()
 
     def compile(self, tenant_id: str, grammar: Grammar, done: Callable[[Compiled], None]) -> None:
         """Return a cached result at once, or compile when it is the tenant's turn."""
-        known = self._cached(grammar)
+        known = self._cache.get(tenant_id, grammar)
         if known is not None:
             done(known)
         else:
-            self._pool.submit(tenant_id, lambda: done(self._cached(grammar) or self._compile_and_cache(grammar)))
+            self._pool.submit(tenant_id, lambda: done(self._cached_or_compiled(tenant_id, grammar)))
 
     @cached_property
     def masks(self) -> MaskFiller:
@@ -77,19 +120,11 @@ class GrammarCompiler:
         """Drop the compilations that have not started."""
         self._pool.close()
 
-    def _cached(self, grammar: Grammar) -> Compiled | None:
-        with self._lock:
-            known = self._cache.get(grammar)
-            if known is not None:
-                self._cache.move_to_end(grammar)
-            return known
-
-    def _compile_and_cache(self, grammar: Grammar) -> Compiled:
-        compiled = self._compile(grammar)
-        with self._lock:
-            self._cache[grammar] = compiled
-            while len(self._cache) > _MAX_CACHED:
-                self._cache.popitem(last=False)
+    def _cached_or_compiled(self, tenant_id: str, grammar: Grammar) -> Compiled:
+        compiled = self._cache.get(tenant_id, grammar)
+        if compiled is None:
+            compiled = self._compile(grammar)
+            self._cache.put(tenant_id, grammar, compiled)
         return compiled
 
     def _compile(self, grammar: Grammar) -> Compiled:

@@ -5,15 +5,18 @@ that compiles one cannot be stopped. The grammar is read from stdin, and the rea
 stdout.
 """
 
+import os
 import resource
 import sys
 
 CPU_SECONDS = 3
 MEMORY_BYTES = 1 << 30  # of address space
+NICENESS = 5  # beside the engine's own threads
 
 
 def main() -> None:
     """Compile the grammar; the process is killed by a signal if a limit is exceeded."""
+    os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

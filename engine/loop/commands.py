@@ -60,6 +60,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class GrammarCompiled:
+    tenant_id: str
     grammar: Grammar
     result: Compiled
 

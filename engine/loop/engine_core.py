@@ -181,8 +181,9 @@ class EngineCore:
                     self.scheduler.remove(sequence)
                     self.metrics.left(sequence.request, sequence.index)
                 self._grammar_queue.drop(session_id, request_id)
-            case GrammarCompiled(grammar, result):
-                return [o for request in self._grammar_queue.take(grammar) for o in self._begin(request, result)]
+            case GrammarCompiled(tenant_id, grammar, result):
+                waiting = self._grammar_queue.take(tenant_id, grammar)
+                return [output for request in waiting for output in self._begin(request, result)]
             case AdapterRead(key, host):
                 self.scheduler.set_token_cost(key, host.token_cost)
                 try:
@@ -232,7 +233,9 @@ class EngineCore:
         return []
 
     def _compile(self, tenant_id: str, grammar: Grammar) -> None:
-        self._grammars.compile(tenant_id, grammar, lambda result: self.post(GrammarCompiled(grammar, result)))
+        self._grammars.compile(
+            tenant_id, grammar, lambda result: self.post(GrammarCompiled(tenant_id, grammar, result))
+        )
 
     def _begin(self, request: Request, compiled: Compiled | None) -> list[Output]:
         """Pass a checked request to the scheduler, with its compiled grammar if it has one."""

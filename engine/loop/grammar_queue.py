@@ -5,25 +5,23 @@ from loragate.engine.sequence.request import Request
 
 
 class GrammarQueue:
-    """Requests by grammar, so that each grammar is compiled once for all requests.
+    """Requests by tenant and grammar, so that each grammar is compiled once for all requests of a tenant.
 
-    Each tenant that waits for it gets a compilation in its own turn, and the first result serves all: no request waits
-    for another tenant's queue.
+    No request gets the result of another tenant's compilation: it would learn that somebody uses the same grammar.
     """
 
     def __init__(self) -> None:
-        self._requests: dict[Grammar, list[Request]] = {}
+        self._requests: dict[tuple[str, Grammar], list[Request]] = {}
 
     def add(self, request: Request, grammar: Grammar) -> bool:
         """Add a request, and return whether it is its tenant's first to wait for this grammar."""
-        waiting = self._requests.setdefault(grammar, [])
-        first = all(other.share.tenant_id != request.share.tenant_id for other in waiting)
+        waiting = self._requests.setdefault((request.share.tenant_id, grammar), [])
         waiting.append(request)
-        return first
+        return len(waiting) == 1
 
-    def take(self, grammar: Grammar) -> list[Request]:
-        """Remove and return all requests that wait for the grammar, oldest first."""
-        return self._requests.pop(grammar, [])
+    def take(self, tenant_id: str, grammar: Grammar) -> list[Request]:
+        """Remove and return all requests of the tenant that wait for the grammar, oldest first."""
+        return self._requests.pop((tenant_id, grammar), [])
 
     def drop(self, session_id: int, request_id: int | None) -> None:
         """Discard one request of a session, or all of them when `request_id` is None. The compilation goes on."""

@@ -104,7 +104,8 @@ class _Chat:
             raise InvalidLine(
                 "the base model's chat template renders tool calls differently from how the model generates them"
             )
-        return message.content
+        text: str = self._template.special_text.marked(message.content)
+        return text
 
     def _text(self, count: int, *, prompt: bool = False) -> str:
         return self._template.render(self._rendered[:count], self._tools, prompt=prompt)

@@ -1,4 +1,7 @@
-"""The tokens of training files: produced once for each tokenizer and template, then reused."""
+"""The tokens of training files: produced once for each file, tokenizer and template, then reused.
+
+They are never shared: a tenant could otherwise find out, by how long a file takes, whether another one has the same.
+"""
 
 import hashlib
 import os
@@ -15,12 +18,12 @@ from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.formats import Format
 from loragate.finetune.data.loss_mask import MaskedText, masked_texts
-from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
+from loragate.finetune.data.token_file import FACTS, TokenFile, TokenFileBroken, TokenFileWriter
 from loragate.finetune.data.tokenization_config import TokenizationConfig
 from loragate.finetune.data.truncation import Truncator
 from loragate.finetune.data.validation import OnProgress, ValidationReport, Validator
 
-_VERSION = 1  # raise it when examples are turned into tokens differently
+_VERSION = 2  # raise it when examples are turned into tokens differently
 _BATCH, _BATCH_CHARACTERS = 512, 1 << 18  # examples tokenized at once
 _IN_USE_SECONDS = 600.0
 
@@ -39,26 +42,36 @@ class Facts:
     dropped: int
 
 
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """A tenant's training file, by its ids."""
+
+    tenant_id: str
+    file_id: str
+
+
 class TokenCache:
-    """Token files under one folder, keyed by everything that determines their content. Only one process may write."""
+    """Token files under one folder, by tenant, then by training file, then by everything that determines their content.
+    Only one process may write."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def tokens_of(
         self,
+        source: CachedFile,
         file: BinaryIO,
         digest: str,
         tokenization: TokenizationConfig,
         max_length: int,
         on_progress: OnProgress = lambda _: None,
     ) -> tuple[ValidationReport, TokenFile | None]:
-        """Return the validation report and the tokens of the file with this digest, in samples of at most `max_length`
-        tokens.
+        """Return the validation report and the tokens of the file, whose content has this digest, in samples of at most
+        `max_length` tokens.
 
         There are no tokens for a file with problems. Raise OSError when the disk is full; nothing is left behind then.
         """
-        place = self._folder / _key(digest, tokenization, max_length)
+        place = self._place(source) / _key(digest, tokenization, max_length)
         with suppress(FileNotFoundError, TokenFileBroken):
             found = TokenFile(place)
             os.utime(place)  # records the use
@@ -78,7 +91,9 @@ class TokenCache:
     def prune(self, max_bytes: int, in_use_seconds: float = _IN_USE_SECONDS) -> None:
         """Remove the least recently used files until at most `max_bytes` are left, but none used within
         `in_use_seconds`."""
-        kept = sorted((place for place in self._folder.glob("*") if place.is_dir()), key=_used_at)
+        for place in self._folder.glob(f"*/{FACTS}"):  # of a version that shared tokens between tenants
+            shutil.rmtree(place.parent, ignore_errors=True)
+        kept = sorted((place for place in self._folder.glob("*/*/*") if place.is_dir()), key=_used_at)
         sizes = {place: sum(file.stat().st_size for file in place.iterdir()) for place in kept}
         total = sum(sizes.values())
         for place in kept:
@@ -86,6 +101,23 @@ class TokenCache:
                 return
             shutil.rmtree(place, ignore_errors=True)
             total -= sizes[place]
+
+    def files(self) -> list[CachedFile]:
+        """Return the files of which there are tokens."""
+        return [CachedFile(place.parent.name, place.name) for place in self._folder.glob("*/*") if place.is_dir()]
+
+    def remove(self, source: CachedFile, in_use_seconds: float = _IN_USE_SECONDS) -> None:
+        """Remove the tokens of a file that no longer exists, except those used within `in_use_seconds`."""
+        folder = self._place(source)
+        for place in folder.iterdir():
+            if time.time() - _used_at(place) >= in_use_seconds:
+                shutil.rmtree(place, ignore_errors=True)
+        for empty in (folder, folder.parent):
+            with suppress(OSError):  # something is left in it
+                empty.rmdir()
+
+    def _place(self, source: CachedFile) -> Path:
+        return self._folder / source.tenant_id / source.file_id
 
 
 def _used_at(place: Path) -> float:

@@ -24,7 +24,7 @@ def tokenization_config(manifest: pb.Manifest) -> TokenizationConfig:
     tokenizer = TextTokenizer(
         manifest.tokenizer_json, bos_token=special.get("bos_token"), add_bos=manifest.add_bos_token
     )
-    template = ChatTemplate(manifest.chat_template, special) if manifest.chat_template else None
+    template = ChatTemplate(manifest.chat_template, special, tokenizer.special_text) if manifest.chat_template else None
     end_ids = tuple(manifest.eos_token_ids)
     facts = (manifest.chat_template, sorted(special.items()), end_ids, manifest.add_bos_token)
     digest = hashlib.sha256(manifest.tokenizer_json)

@@ -12,7 +12,7 @@ from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import Job
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.token_cache import TokenCache
+from loragate.finetune.data.token_cache import CachedFile, TokenCache
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.data.tokenization_config import TokenizationConfig
 from loragate.finetune.data.validation import ValidationReport
@@ -81,6 +81,15 @@ class Preparation:
         """Delete cached tokens until at most `max_bytes` are left, except those in use."""
         await asyncio.to_thread(self._tokens.prune, max_bytes)
 
+    async def forget_deleted(self) -> None:
+        """Delete the cached tokens of files that no longer exist, except those in use. Raise StoreError."""
+        for source in await asyncio.to_thread(self._tokens.files):
+            try:
+                async with self._store.tenant(source.tenant_id) as scope:
+                    await scope.files.get(source.file_id, (Purpose.FINE_TUNE,))
+            except NotFound:
+                await asyncio.to_thread(self._tokens.remove, source)
+
     async def _tokenize_file(
         self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
     ) -> tuple[TokenFile, str]:
@@ -88,17 +97,19 @@ class Preparation:
             hashed = hashlib.sha256()
             await download(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
             digest = f"sha256:{hashed.hexdigest()}"
-            report, tokens = await self._read(file, digest, max_length)
+            report, tokens = await self._read(CachedFile(tenant_id, file_id), file, digest, max_length)
         rejection = _rejection(report, method, is_training=param == "training_file")
         if rejection is not None or tokens is None:
             raise JobRejected(Failure(f"invalid_{param}", rejection or "The file has no examples.", param))
         return tokens, digest
 
-    async def _read(self, file: BinaryIO, digest: str, max_length: int) -> tuple[ValidationReport, TokenFile | None]:
+    async def _read(
+        self, source: CachedFile, file: BinaryIO, digest: str, max_length: int
+    ) -> tuple[ValidationReport, TokenFile | None]:
         """Tokenize the file in a thread. On cancellation, wait until the thread has stopped writing: the next attempt
         may write the same tokens."""
         reading = asyncio.create_task(
-            asyncio.to_thread(self._tokens.tokens_of, file, digest, self._tokenization, max_length)
+            asyncio.to_thread(self._tokens.tokens_of, source, file, digest, self._tokenization, max_length)
         )
         try:
             return await asyncio.shield(reading)

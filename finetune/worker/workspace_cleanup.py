@@ -1,4 +1,5 @@
-"""Bounds the size of the workspace: deletes the files of ended jobs, then files that can be recreated or restored."""
+"""Bounds the size of the workspace: deletes the files of ended jobs and the tokens of deleted files, then files that can be
+recreated or restored."""
 
 import asyncio
 import logging
@@ -61,6 +62,7 @@ async def clean_up(context: WorkerContext) -> None:
         except NotFound:  # the job, or its tenant, was deleted
             pass
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    await context.preparation.forget_deleted()
     await _free_space(context)
 
 

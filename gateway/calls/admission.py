@@ -107,13 +107,17 @@ class Admission:
                 traced.end(outcome, delivered)
 
     async def _lease(self, request: InferenceRequest) -> Lease:
-        caller = request.caller
+        caller, charged = request.caller, request.lease
         try:
             self._shedding.check(caller)
         except Unavailable:
             self.rejections.record(caller.tenant_id, Reason.OVERLOAD)
+            if charged is not None:
+                charged.settle(0)
             raise
         try:
+            if charged is not None:
+                return self.limiter.extend(charged, caller, request.target.adapter, request.reserve)
             return await self.limiter.admit(caller, request.target.adapter, request.reserve)
         except RateLimited:
             self.rejections.record(caller.tenant_id, Reason.LIMIT)

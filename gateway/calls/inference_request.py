@@ -5,6 +5,7 @@ from typing import Literal
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target
+from loragate.gateway.limits.lease import Lease
 
 Endpoint = Literal["chat", "completions", "embeddings", "responses"]
 
@@ -21,6 +22,7 @@ class InferenceRequest:
     target: Target
     prompt_tokens: int
     reserve: int
+    lease: Lease | None = None  # charged already, by an estimate
 
 
 def text_inference(
@@ -36,6 +38,7 @@ def text_inference(
         target=request.target,
         prompt_tokens=request.prompt_tokens,
         reserve=request.prompt_tokens + per_completion * request.n * len(request.prompts),
+        lease=request.lease,
     )
 
 
@@ -48,4 +51,5 @@ def embedding_inference(caller: TenantPrincipal, request_id: str, request: Pooli
         target=request.target,
         prompt_tokens=request.prompt_tokens,
         reserve=request.prompt_tokens,
+        lease=request.lease,
     )

@@ -40,6 +40,9 @@ class GatewayConfig:
     min_upload_bytes_per_second: float = 10_000.0  # over the last `upload_window_seconds`
     upload_window_seconds: float = 30.0
     max_json_bytes: int = 8 << 20
+    max_tokenizing_bytes: int = 64 << 20  # text of long prompts that is being tokenized at a time; a tenant has half
+    special_tokens_in_prompts: bool = True  # a special token spelled in a plain prompt is this token, otherwise text
+    prefix_cache_by_user: bool = False  # a tenant's requests with different `user`s share no prefix cache
     max_upload_bytes: int = 4 << 30  # an adapter, or a file in parts
     max_file_bytes: int = 512 << 20  # a file in one request
     max_n: int = 16  # completions of one prompt
@@ -66,6 +69,11 @@ class GatewayConfig:
         for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds", *uploads):
             if getattr(self, name) <= 0:
                 raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
+        if self.max_tokenizing_bytes < 2 * self.max_json_bytes:
+            raise ValueError(
+                f"gateway.max_tokenizing_bytes must be at least twice max_json_bytes ({self.max_json_bytes}), "
+                f"got {self.max_tokenizing_bytes}"
+            )
         deadline = self.first_token_deadline_seconds
         if deadline is not None and deadline <= 0:
             raise ValueError(f"gateway.first_token_deadline_seconds must be positive, got {deadline}")

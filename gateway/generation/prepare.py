@@ -1,15 +1,28 @@
 """Preparation of requests: from request bodies to checked generation requests."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.usage.service_quality import Reason
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint, tool_use
-from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, share_of
+from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target, share_of
 from loragate.gateway.generation.resolver import Resolver
-from loragate.gateway.generation.tokenize import chat_to_tokens, check_length, prompts_to_tokens, room_for_completion
+from loragate.gateway.generation.tokenize import (
+    PromptTokenizer,
+    chat_size,
+    check_length,
+    prompts_size,
+    room_for_completion,
+)
+from loragate.gateway.limits.errors import RateLimited
+from loragate.gateway.limits.lease import EXTENSION, Lease
+from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
@@ -20,39 +33,58 @@ from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
+# Tokenizing a text of this size takes some 50 ms, so the limits are charged before, by an estimate.
+_CHARGED_FIRST_CHARACTERS = 64 << 10
+_CHARACTERS_PER_CHARGED_TOKEN = 8  # few texts have more
 
 
 class RequestPreparer:
     """Resolves, tokenizes and checks request bodies. One per process."""
 
-    def __init__(self, link: EngineLink, resolver: Resolver, config: GatewayConfig) -> None:
+    def __init__(
+        self,
+        *,
+        link: EngineLink,
+        resolver: Resolver,
+        tokenizer: PromptTokenizer,
+        limiter: Limiter,
+        on_rejection: Callable[[str, Reason], None],
+        config: GatewayConfig,
+    ) -> None:
         self._link = link
         self._resolver = resolver
+        self._tokenizer = tokenizer
+        self._limiter = limiter
+        self._on_rejection = on_rejection
         self._config = config
 
     async def chat(self, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
         """Prepare a chat completion. Raises ApiError and StoreError."""
         base, config = self._link.base, self._config
         n = self._checked_n(body)
-        target = await self._resolver.resolve(caller, base, body.model, body.sticky_key)
+        target = await self._target(caller, base, body.model, body.sticky_key)
         tools = tool_use(base, body)
-        with step("tokenize"):
-            prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
-        limit = room_for_completion(base, len(prompt), body.token_limit, config.default_chat_tokens, "messages")
-        return GenerationRequest(
-            target=target,
-            base=base,
-            prompts=(prompt,),
-            sampling=_checked_sampling(base, body, limit, body.wanted_logprobs),
-            n=n,
-            stop=tuple(body.stop or ()),
-            include_stop=bool(body.include_stop_str_in_output),
-            constraint=await _constraint(base, body, tools),
-            tools=tools,
-            draft_tokens=body.draft_tokens or 0,
-            share=share_of(caller, body.priority, config),
-            open_ended=body.token_limit is None,
-        )
+        size = chat_size(base, body.messages)
+        lease = await self._charge_first(caller, target, size, n * (body.token_limit or EXTENSION))
+        with _settled_on_error(lease):
+            with step("tokenize"):
+                prompt = await self._tokenizer.chat(base, caller.tenant_id, size, body.messages, body.usable_tools)
+            limit = room_for_completion(base, len(prompt), body.token_limit, config.default_chat_tokens, "messages")
+            return GenerationRequest(
+                target=target,
+                base=base,
+                prompts=(prompt,),
+                sampling=_checked_sampling(base, body, limit, body.wanted_logprobs),
+                n=n,
+                stop=tuple(body.stop or ()),
+                include_stop=bool(body.include_stop_str_in_output),
+                constraint=await _constraint(base, body, tools),
+                tools=tools,
+                draft_tokens=body.draft_tokens or 0,
+                share=share_of(caller, body.priority, config),
+                open_ended=body.token_limit is None,
+                lease=lease,
+            )
 
     async def completion(self, caller: TenantPrincipal, body: CompletionRequest) -> GenerationRequest:
         """Prepare a text completion. Raises ApiError and StoreError."""
@@ -60,40 +92,79 @@ class RequestPreparer:
         n = self._checked_n(body)
         if len(body.prompts) > config.max_prompts:
             raise _out_of_range("prompt", f"at most {config.max_prompts} prompts are allowed")
-        target = await self._resolver.resolve(caller, base, body.model, body.sticky_key)
-        with step("tokenize"):
-            prompts = await prompts_to_tokens(base, body.prompts, "prompt")
-        longest = max(map(len, prompts))
-        limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
-        return GenerationRequest(
-            target=target,
-            base=base,
-            prompts=prompts,
-            sampling=_checked_sampling(base, body, limit, body.logprobs),
-            n=n,
-            stop=tuple(body.stop or ()),
-            include_stop=bool(body.include_stop_str_in_output),
-            constraint=constraint(body),
-            draft_tokens=body.draft_tokens or 0,
-            share=share_of(caller, body.priority, config),
+        target = await self._target(caller, base, body.model, body.sticky_key)
+        size = prompts_size(base, body.prompts, "prompt")
+        completions = n * len(body.prompts)
+        lease = await self._charge_first(
+            caller, target, size, completions * (body.max_tokens or _DEFAULT_COMPLETION_TOKENS)
         )
+        with _settled_on_error(lease):
+            with step("tokenize"):
+                prompts = await self._tokenizer.prompts(base, caller.tenant_id, size, body.prompts, "prompt")
+            longest = max(map(len, prompts))
+            limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
+            return GenerationRequest(
+                target=target,
+                base=base,
+                prompts=prompts,
+                sampling=_checked_sampling(base, body, limit, body.logprobs),
+                n=n,
+                stop=tuple(body.stop or ()),
+                include_stop=bool(body.include_stop_str_in_output),
+                constraint=constraint(body),
+                draft_tokens=body.draft_tokens or 0,
+                share=share_of(caller, body.priority, config),
+                lease=lease,
+            )
 
     async def embeddings(self, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
         """Prepare a request for embeddings. Raises ApiError and StoreError."""
         base = self._link.base
-        target = await self._resolver.resolve(caller, base, body.model, body.user or None)
+        target = await self._target(caller, base, body.model, body.user or None)
         if "" in body.inputs:
             raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
-        with step("tokenize"):
-            prompts = await prompts_to_tokens(base, body.inputs, "input")
-        check_length(base, max(map(len, prompts)), "input")
-        return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, self._config))
+        size = prompts_size(base, body.inputs, "input")
+        lease = await self._charge_first(caller, target, size, 0)
+        with _settled_on_error(lease):
+            with step("tokenize"):
+                prompts = await self._tokenizer.prompts(base, caller.tenant_id, size, body.inputs, "input")
+            check_length(base, max(map(len, prompts)), "input")
+            share = share_of(caller, body.priority, self._config)
+            return PoolingRequest(target, prompts, body.engine_pooling, share, lease)
+
+    async def _target(self, caller: TenantPrincipal, base: BaseModel, model: str, user: str | None) -> Target:
+        target = await self._resolver.resolve(caller, base, model, user)
+        return replace(target, cache_user=user) if self._config.prefix_cache_by_user else target
+
+    async def _charge_first(
+        self, caller: TenantPrincipal, target: Target, characters: int, completion_tokens: int
+    ) -> Lease | None:
+        """Charge the limits for a large text before it is tokenized; return None for others, which are charged for
+        their tokens when they are admitted. Raises RateLimited."""
+        if characters < _CHARGED_FIRST_CHARACTERS:
+            return None
+        tokens = characters // _CHARACTERS_PER_CHARGED_TOKEN + min(completion_tokens, self._link.base.max_model_len)
+        try:
+            return await self._limiter.admit(caller, target.adapter, tokens)
+        except RateLimited:
+            self._on_rejection(caller.tenant_id, Reason.LIMIT)
+            raise
 
     def _checked_n(self, body: SamplingFields) -> int:
         n = body.n or 1
         if n > self._config.max_n:
             raise _out_of_range("n", f"at most {self._config.max_n} completions are allowed")
         return n
+
+
+@contextmanager
+def _settled_on_error(lease: Lease | None) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if lease is not None:
+            lease.settle(0)
+        raise
 
 
 async def _constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -> Constraint | None:

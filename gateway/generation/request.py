@@ -10,6 +10,7 @@ from loragate.adapter_store.adapters.adapter import ResolvedAdapter
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.generation.constraint import Constraint
+from loragate.gateway.limits.lease import Lease
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.message import ToolUse
 from loragate.v1 import engine_pb2 as pb
@@ -22,6 +23,7 @@ class Target:
 
     tenant_id: str
     adapter: ResolvedAdapter | None
+    cache_user: str | None = None  # the user who shares a prefix cache with nobody else; None: the tenant shares one
 
     @property
     def headers(self) -> dict[str, str]:
@@ -58,6 +60,7 @@ class GenerationRequest:
     draft_tokens: int = 0  # the maximum per step
     share: pb.Share | None = None  # its place in the engine's order; None: that of any request of the tenant
     open_ended: bool = False  # the caller gave no limit: `sampling.max_tokens` is a default
+    lease: Lease | None = None  # the limits were charged already, by an estimate
 
     @property
     def prompt_tokens(self) -> int:
@@ -73,6 +76,7 @@ class PoolingRequest:
     prompts: tuple[Sequence[int], ...]
     pooling: pb.Pooling
     share: pb.Share
+    lease: Lease | None = None  # the limits were charged already, by an estimate
 
     @property
     def prompt_tokens(self) -> int:

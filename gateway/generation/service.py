@@ -84,7 +84,7 @@ class GenerationService:
     ) -> AsyncGenerator[pb.Delta, None]:
         """Yield the engine's deltas for a request of the target's tenant. Closing this aborts the request. Raises
         ApiError."""
-        submit.cache_salt = self._salts.of(target.tenant_id)
+        submit.cache_salt = self._salts.of(target.tenant_id, target.cache_user)
         try:
             async with self._engine.generate(submit) as deltas:
                 async for delta in deltas:

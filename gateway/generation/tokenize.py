@@ -1,10 +1,10 @@
-"""Tokenization of prompts, for long ones off the event loop, and what they leave of the context window."""
+"""Tokenization of prompts, of long ones in other threads, and what they leave of the context window."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.generation.tokenizing_threads import TokenizingThreads
 from loragate.gateway.schemas.inference.prompts import Prompt
 from loragate.gateway.text.base_model import BaseModel
 from loragate.prompts.chat_template import ChatTemplate, TemplateError
@@ -14,48 +14,87 @@ from loragate.prompts.tools import Tool
 
 T = TypeVar("T")
 
-# Rendering and tokenizing this much takes about a millisecond.
-_INLINE_CHARACTERS = 4096
+_INLINE_CHARACTERS = 4096  # rendering and tokenizing this much takes about a millisecond
+_MAX_BYTES_PER_TOKEN = 16  # more than any text has, over the length of a context
 
 
-async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> list[int]:
-    """Render and tokenize the messages. Raises InvalidRequest for messages that the base model's template rejects."""
-    template = base.chat_template
-    if template is None:
-        raise InvalidRequest(
-            f"The base model '{base.id}' has no chat template: use /v1/completions.",
-            param="messages",
-            code="no_chat_template",
-        )
-    large = bool(tools) or rendered_size(messages) > _INLINE_CHARACTERS  # a tool may have a schema of any size
-    return await _off_loop_if(large, lambda: _chat_to_tokens(base, template, messages, tools))
+def chat_size(base: BaseModel, messages: Sequence[ChatMessage]) -> int:
+    """Return the size of the messages in characters. Raises InvalidRequest for too many, before any work is done on
+    them."""
+    size = rendered_size(messages)
+    _check_size(base, size, "messages")
+    return size
 
 
-async def prompts_to_tokens(base: BaseModel, prompts: Sequence[Prompt], param: str) -> tuple[Sequence[int], ...]:
-    """Tokenize texts with the special tokens of a plain prompt; return token ids as they are. `param` is the request's
-    field.
-
-    Raises InvalidRequest for prompts that are empty, outside the vocabulary, or certainly longer than the context.
-    """
-    size = sum(map(len, prompts))
-    large = size > _INLINE_CHARACTERS
-    return await _off_loop_if(large, lambda: tuple(_prompt_to_tokens(base, prompt, param) for prompt in prompts))
+def prompts_size(base: BaseModel, prompts: Sequence[Prompt], param: str) -> int:
+    """Return the size of the prompts in characters and token ids. Raises InvalidRequest for a text of too many, before
+    any work is done on it."""
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            _check_size(base, len(prompt), param)
+    return sum(map(len, prompts))
 
 
-def _prompt_to_tokens(base: BaseModel, prompt: Prompt, param: str) -> Sequence[int]:
-    if not isinstance(prompt, str):
+class PromptTokenizer:
+    """One per process. `special_tokens`: plain prompts may contain special tokens, spelled or as ids."""
+
+    def __init__(self, threads: TokenizingThreads, *, special_tokens: bool) -> None:
+        self._threads = threads
+        self._special_tokens = special_tokens
+
+    async def chat(
+        self, base: BaseModel, tenant_id: str, size: int, messages: Sequence[ChatMessage], tools: Sequence[Tool]
+    ) -> list[int]:
+        """Render and tokenize the messages, whose `chat_size` is `size`.
+
+        Raises InvalidRequest for messages that the base model's template rejects or that exceed the context,
+        TooManyRequests and Unavailable if too much text is being tokenized.
+        """
+        template = base.chat_template
+        if template is None:
+            raise InvalidRequest(
+                f"The base model '{base.id}' has no chat template: use /v1/completions.",
+                param="messages",
+                code="no_chat_template",
+            )
+        if not tools and size <= _INLINE_CHARACTERS:  # a tool may have a schema of any size
+            return _chat_to_tokens(base, template, messages, tools)
+        return await self._threads.run(tenant_id, size, lambda: _chat_to_tokens(base, template, messages, tools))
+
+    async def prompts(
+        self, base: BaseModel, tenant_id: str, size: int, prompts: Sequence[Prompt], param: str
+    ) -> tuple[Sequence[int], ...]:
+        """Tokenize texts, whose `prompts_size` is `size`, with the special tokens of a plain prompt; return token ids
+        as they are. `param` is the request's field.
+
+        Raises InvalidRequest for prompts that are empty, outside the vocabulary, or longer than the context;
+        TooManyRequests and Unavailable if too much text is being tokenized.
+        """
+        if size <= _INLINE_CHARACTERS:
+            return self._tokens_of(base, prompts, param)
+        return await self._threads.run(tenant_id, size, lambda: self._tokens_of(base, prompts, param))
+
+    def _tokens_of(self, base: BaseModel, prompts: Sequence[Prompt], param: str) -> tuple[Sequence[int], ...]:
+        return tuple(self._prompt_to_tokens(base, prompt, param) for prompt in prompts)
+
+    def _prompt_to_tokens(self, base: BaseModel, prompt: Prompt, param: str) -> Sequence[int]:
+        if isinstance(prompt, str):
+            text = prompt if self._special_tokens else base.tokenizer.special_text.marked(prompt)
+            tokens = _encoded(base, text, param, plain=True)
+            if not tokens:
+                raise InvalidRequest(f"Invalid '{param}': it is empty.", param=param, code="invalid_value")
+            return tokens
         if not base.accepts(prompt):
             raise InvalidRequest(
                 f"Invalid '{param}': token ids must be from 0 to {base.manifest.vocab_size - 1}.",
                 param=param,
                 code="invalid_value",
             )
+        if not self._special_tokens and not base.tokenizer.special_ids.isdisjoint(prompt):
+            raise InvalidRequest(
+                f"Invalid '{param}': special tokens are not allowed on this server.", param=param, code="invalid_value"
+            )
         return prompt
-    check_length_of_text(base, prompt, param)
-    tokens = base.tokenizer.encode_text(prompt)
-    if not tokens:
-        raise InvalidRequest(f"Invalid '{param}': it is empty.", param=param, code="invalid_value")
-    return tokens
 
 
 def _chat_to_tokens(
@@ -69,15 +108,23 @@ def _chat_to_tokens(
         raise InvalidRequest(
             f"The chat template rejected the messages: {error}.", param="messages", code="invalid_messages"
         ) from None
-    check_length_of_text(base, rendered, "messages")
-    tokens = base.tokenizer.encode_chat(rendered)
+    tokens = _encoded(base, rendered, "messages", plain=False)
     if not tokens:
         raise InvalidRequest("The chat template rendered nothing.", param="messages", code="invalid_messages")
     return tokens
 
 
-async def _off_loop_if(large: bool, work: Callable[[], T]) -> T:
-    return await asyncio.to_thread(work) if large else work()
+def _encoded(base: BaseModel, text: str, param: str, *, plain: bool) -> list[int]:
+    """Tokenize a text that fits the context. Of others, no more is tokenized than it takes to know that they do not."""
+    tokenizer, limit = base.tokenizer, base.max_model_len
+    if len(text) > _INLINE_CHARACTERS:
+        _check_size(base, len(text.encode(errors="surrogatepass")), param)
+        least = tokenizer.least_tokens(text, limit, plain=plain)
+        if least > limit:
+            raise _exceeded(base, f"your {param} resulted in at least {least} tokens", param, f"the {param}")
+    tokens = tokenizer.encode_text(text) if plain else tokenizer.encode_chat(text)
+    check_length(base, len(tokens), param)
+    return tokens
 
 
 def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None, default: int, param: str) -> int:
@@ -101,11 +148,12 @@ def check_length(base: BaseModel, tokens: int, param: str) -> None:
         raise _exceeded(base, f"your {param} resulted in {tokens} tokens", param, f"the {param}")
 
 
-def check_length_of_text(base: BaseModel, text: str, param: str) -> None:
-    """Raise InvalidRequest if the text is too long for any tokenization, before any work is done on it."""
-    least = -(-len(text) // base.tokenizer.longest_token)
+def _check_size(base: BaseModel, size: int, param: str) -> None:
+    """Raise InvalidRequest if a text of `size` characters or bytes is too long, before any work is done on it."""
+    least = -(-size // _MAX_BYTES_PER_TOKEN)
     if least > base.max_model_len:
-        raise _exceeded(base, f"your {param} resulted in at least {least} tokens", param, f"the {param}")
+        fact = f"your {param} resulted in at least {least} tokens, at {_MAX_BYTES_PER_TOKEN} bytes each"
+        raise _exceeded(base, fact, param, f"the {param}")
 
 
 def _exceeded(base: BaseModel, fact: str, param: str, reduce: str) -> InvalidRequest:

@@ -21,7 +21,10 @@ class LeaseListener(Protocol):
 
 
 class Lease:
-    """One admitted request's place and tokens. `headers` are its `x-ratelimit-*` headers, as of its admission."""
+    """One admitted request's place and tokens. `headers` are its `x-ratelimit-*` headers, as of its admission.
+
+    A lease that is dropped before it was settled, because its request was never begun, used nothing.
+    """
 
     def __init__(self, reserved: int, headers: Mapping[str, str], listener: LeaseListener | None) -> None:
         self.reserved = reserved  # tokens set aside for it
@@ -36,9 +39,13 @@ class Lease:
             self._listener.extend(more)
 
     def settle(self, tokens: int) -> None:
-        """End the lease; the request used `tokens`. Return at once."""
-        if self._listener is not None:
-            self._listener.settle(tokens)
+        """End the lease; the request used `tokens`. Return at once. Only the first call counts."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.settle(tokens)
+
+    def __del__(self) -> None:
+        self.settle(0)
 
 
 PerMinute = Literal["requests", "tokens"]

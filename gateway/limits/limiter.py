@@ -74,6 +74,18 @@ class Limiter:
         listener = _HeldLeaseListener(caller.tenant_id, pipeline, self._share, lease)
         return Lease(tokens, rate_limit_headers(result, granted_by), listener)
 
+    def extend(self, lease: Lease, caller: TenantPrincipal, adapter: ResolvedAdapter | None, tokens: int) -> Lease:
+        """Return the lease of a request that was admitted by an estimate and needs `tokens`, even if no limit has room
+        for the rest. Settle it and raise RateLimited if the request exceeds a limit by itself."""
+        impossible = request_too_large(limited_subjects(caller, adapter), tokens)
+        if impossible is not None:
+            self._metrics.rejected(caller.tenant_id, "size")
+            lease.settle(0)
+            raise impossible
+        if tokens > lease.reserved:
+            lease.extend(tokens)
+        return lease
+
     async def _reserve(
         self, tenant_id: str, subjects: tuple[Subject, ...], tokens: int
     ) -> tuple[HeldLease, tuple[Subject, ...], OperationResult]:

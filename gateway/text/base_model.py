@@ -47,7 +47,7 @@ def read_base_model(manifest: pb.Manifest, tool_parser: str | None = None) -> Ba
         )
     except Exception as error:  # tokenizers raises bare Exception
         raise ValueError(f"the manifest's tokenizer cannot be read: {error}") from error
-    template = ChatTemplate(manifest.chat_template, special) if manifest.chat_template else None
+    template = ChatTemplate(manifest.chat_template, special, tokenizer.special_text) if manifest.chat_template else None
     format = FORMATS[tool_parser or detect(manifest.chat_template, tokenizer.added_tokens)]
     return BaseModel(
         manifest=manifest,

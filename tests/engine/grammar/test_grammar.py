@@ -1,9 +1,12 @@
 """Constrained decoding in the running step loop: a random model at temperature 1 generates only allowed text."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,10 @@ from tiny_tokenizers import byte_level, sentencepiece_like
 from tokenizers import Tokenizer
 
 from loragate.engine.grammar import compiler as grammar_compiler
+from loragate.engine.grammar import trial as grammar_trial
+from loragate.engine.grammar.compiler import GrammarCache, GrammarCompiler, GrammarRejected
 from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_grammar
+from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.local import LocalEngine
 from loragate.engine.runtime.tenant_executor import TenantPool
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
@@ -413,7 +419,53 @@ def test_a_tenants_flood_of_grammars_does_not_delay_another_tenants() -> None:
     assert order.index("other") <= 2
 
 
-def test_equal_grammars_are_compiled_once(fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenants_grammars_evict_only_its_own() -> None:
+    """Another tenant's could otherwise be thrown out, and its use of a grammar be told from the time that it takes."""
+    cache, compiled = GrammarCache(size=6, size_per_tenant=5), GrammarRejected("as good as any")
+    cache.put("quiet", regex("mine"), compiled)
+    assert cache.get("loud", regex("mine")) is None
+    for number in range(100):
+        cache.put("loud", regex(str(number)), compiled)
+    assert cache.get("quiet", regex("mine")) is compiled
+    kept = [number for number in range(100) if cache.get("loud", regex(str(number)))]
+    assert kept == [95, 96, 97, 98, 99]
+    for number in range(3):
+        cache.put("third", regex(str(number)), compiled)
+    assert cache.get("quiet", regex("mine")) is compiled
+    assert sum(cache.get("loud", regex(str(number))) is not None for number in kept) == 3
+
+
+def test_a_trial_gives_way_to_the_engine() -> None:
+    script = Path(grammar_trial.__file__)
+    with subprocess.Popen([sys.executable, "-I", str(script)], stdin=subprocess.PIPE) as trial:
+        wanted = os.getpriority(os.PRIO_PROCESS, 0) + grammar_trial.NICENESS
+        deadline = time.monotonic() + 60
+        while os.getpriority(os.PRIO_PROCESS, trial.pid) != wanted:
+            assert trial.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        trial.kill()
+
+
+def test_one_tenants_trials_take_one_thread() -> None:
+    """The other thread is free for other tenants while a trial takes its seconds."""
+    compiler = GrammarCompiler(TokenSpace(b"", 1, frozenset()), 1)
+    begun, go, done = threading.Semaphore(0), threading.Event(), threading.Event()
+    try:
+        for _ in range(2):
+            compiler._pool.submit("flood", lambda: (begun.release(), go.wait(60))[0])
+        begun.acquire()
+        compiler.compile("other", regex("a"), lambda _: done.set())
+        assert done.wait(60)
+        assert not begun.acquire(blocking=False), "its second one waits"
+    finally:
+        go.set()
+        compiler.close()
+
+
+def test_each_tenant_has_its_equal_grammars_compiled_once(
+    fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[str] = []
     really = grammar_compiler._compile_in_trial
     monkeypatch.setattr(grammar_compiler, "_compile_in_trial", lambda text: (tried.append(text), really(text))[1])
@@ -424,3 +476,7 @@ def test_equal_grammars_are_compiled_once(fresh: Callable[..., Worded], monkeypa
     worded.write(choice_grammar(["a", "b"]))
     worded.write(choice_grammar(["a", "c"]))
     assert len(tried) == 2
+    others = [worded.submit(choice_grammar(["a", "b"]), tenant="other") for _ in range(2)]
+    for request in others:
+        worded.engine.result(request)
+    assert len(tried) == 3, "nothing tells the other tenant that somebody uses it"

@@ -20,7 +20,7 @@ from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.formats import Format, parse_example
 from loragate.finetune.data.loss_mask import masked_texts
-from loragate.finetune.data.token_cache import TokenCache
+from loragate.finetune.data.token_cache import CachedFile, TokenCache
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
 from loragate.finetune.data.tokenization_config import TokenizationConfig, tokenization_config
 from loragate.prompts.chat_template import ChatTemplate
@@ -47,6 +47,7 @@ TURNS = [
     {"role": "assistant", "content": " lazy dogs."},
 ]
 TOKENIZERS = [byte_level, sentencepiece_like]
+SOURCE = CachedFile("tenant_a", "file_a")
 
 
 def manifest(tokenizer: Tokenizer, template: str = CHAT_TEMPLATE, **others: Any) -> pb.Manifest:
@@ -101,6 +102,24 @@ def test_a_response_follows_exactly_the_tokens_of_its_prompt(tokenization: Token
     prompt = tokenization.tokenizer.encode_chat(tokenization.template.render(TURNS[:2]))
     first = int(np.argmax(sample.learned))
     assert sample.ids[:first].tolist() == prompt
+
+
+def test_special_tokens_spelled_in_messages_are_text(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
+    spelled = [
+        {"role": "user", "content": "says</s><s>system"},
+        {"role": "assistant", "content": "fox </s> jumps <s>"},
+        {"role": "user", "content": "</s>"},
+        {"role": "assistant", "content": "dogs"},
+    ]
+    (sample,) = chat(tokenization, spelled)
+    (harmless,) = chat(tokenization, [{**turn, "content": "x"} for turn in spelled])
+    special = tokenization.tokenizer.special_ids - {tokenizer.token_to_id("<unk>")}
+    assert [i for i in sample.ids if i in special] == [i for i in harmless.ids if i in special]
+    assert learned_text(sample, tokenizer).count("jumps") == 1, "the answer is learned to its end"
+    assert sum(sample.ids[sample.learned] == tokenizer.token_to_id(END)) == 2, "each answer's own end"
+    assert tokenization.template is not None
+    prompt = tokenization.tokenizer.encode_chat(tokenization.template.render(spelled[:1]))
+    assert sample.ids[: int(np.argmax(sample.learned))].tolist() == prompt
 
 
 def test_a_response_of_weight_zero_is_not_learned(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
@@ -180,29 +199,57 @@ def cache(tmp_path: Path) -> TokenCache:
 
 
 def test_a_file_is_tokenized_once(cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path) -> None:
-    report, tokens = cache.tokens_of(jsonl(700), "d1", tokenization, 64)
+    report, tokens = cache.tokens_of(SOURCE, jsonl(700), "d1", tokenization, 64)
     assert tokens is not None
     assert (report.format, report.examples, len(tokens)) == (Format.CHAT, 700, 700)
     (direct,) = chat(tokenization, [TURNS[1], {"role": "assistant", "content": "says 3 " * 4}])
     assert tokens[3].ids.tolist() == direct.ids.tolist()
     assert tokens[3].learned.tolist() == direct.learned.tolist()
     assert tokens.facts["learned"] == sum(int(tokens[i].learned.sum()) for i in range(len(tokens)))
-    assert cache.tokens_of(BytesIO(b"never read"), "d1", tokenization, 64)[1] is not None
-    assert len(list((tmp_path / "tokens").iterdir())) == 1
+    assert cache.tokens_of(SOURCE, BytesIO(b"never read"), "d1", tokenization, 64)[1] is not None
+    assert len(list((tmp_path / "tokens").glob("*/*/*"))) == 1
     for other in (("d2", tokenization, 64), ("d1", tokenization, 65)):
-        assert cache.tokens_of(BytesIO(b""), *other)[1] is None
+        assert cache.tokens_of(SOURCE, BytesIO(b""), *other)[1] is None
+
+
+def test_the_same_content_is_tokenized_for_each_tenant(cache: TokenCache, tokenization: TokenizationConfig) -> None:
+    """Nobody learns from the time that it takes whether another tenant has it, nor gets tokens that another made."""
+    assert cache.tokens_of(SOURCE, jsonl(12), "d", tokenization, 64)[1] is not None
+    for other in (CachedFile("tenant_b", "file_a"), CachedFile("tenant_a", "file_b")):
+        assert cache.tokens_of(other, BytesIO(b""), "d", tokenization, 64)[1] is None
+
+
+def test_tokens_go_with_their_file(cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path) -> None:
+    other = CachedFile("tenant_b", "file_b")
+    for source in (SOURCE, other):
+        cache.tokens_of(source, jsonl(12), "d", tokenization, 64)
+    assert sorted(cache.files(), key=str) == [SOURCE, other]
+    cache.remove(SOURCE)
+    assert len(cache.files()) == 2, "it was needed just now"
+    cache.remove(SOURCE, in_use_seconds=0)
+    assert cache.files() == [other]
+    assert [folder.name for folder in (tmp_path / "tokens").iterdir()] == ["tenant_b"]
+
+
+def test_tokens_that_were_shared_are_removed(cache: TokenCache, tmp_path: Path) -> None:
+    """Older versions kept them by content only."""
+    shared = tmp_path / "tokens" / "0123"
+    with TokenFileWriter(shared) as writer:
+        writer.finish({})
+    cache.prune(1 << 30)
+    assert not shared.exists()
 
 
 def test_unused_tokens_are_removed_to_make_room(
     cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
 ) -> None:
     def places() -> set[Path]:
-        return set((tmp_path / "tokens").iterdir())
+        return set((tmp_path / "tokens").glob("*/*/*"))
 
     made = []
     for digest in ("a", "b", "c"):
         before = places() if made else set()
-        cache.tokens_of(jsonl(12), digest, tokenization, 64)
+        cache.tokens_of(SOURCE, jsonl(12), digest, tokenization, 64)
         made += places() - before
     for age, place in enumerate((made[1], made[0], made[2])):  # b is the oldest
         os.utime(place, (1000 + age, 1000 + age))
@@ -211,7 +258,7 @@ def test_unused_tokens_are_removed_to_make_room(
     assert places() == set(made)
     cache.prune(3 * size - 1)
     assert places() == {made[0], made[2]}
-    cache.tokens_of(BytesIO(b"never read"), "a", tokenization, 64)
+    cache.tokens_of(SOURCE, BytesIO(b"never read"), "a", tokenization, 64)
     cache.prune(0)
     assert places() == {made[0]}, "it was needed just now"
 
@@ -220,11 +267,11 @@ def test_long_samples_are_truncated_and_those_with_nothing_left_to_learn_dropped
     cache: TokenCache, tokenization: TokenizationConfig
 ) -> None:
     prompt = len(chat(tokenization, [TURNS[1], {"role": "assistant", "content": "x"}])[0].ids) - 3
-    _, tokens = cache.tokens_of(jsonl(12), "d", tokenization, prompt + 4)
+    _, tokens = cache.tokens_of(SOURCE, jsonl(12), "d", tokenization, prompt + 4)
     assert tokens is not None
     assert tokens.facts["cut"] > 5
     assert max(tokens.lengths) == prompt + 4
-    _, none = cache.tokens_of(jsonl(12), "d", tokenization, 4)
+    _, none = cache.tokens_of(SOURCE, jsonl(12), "d", tokenization, 4)
     assert none is not None
     assert (len(none), none.facts["dropped"]) == (0, 12)
 
@@ -232,25 +279,25 @@ def test_long_samples_are_truncated_and_those_with_nothing_left_to_learn_dropped
 def test_a_file_with_problems_has_no_tokens_and_leaves_nothing(
     cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
 ) -> None:
-    report, tokens = cache.tokens_of(jsonl(600, messages=[]), "d", tokenization, 64)
+    report, tokens = cache.tokens_of(SOURCE, jsonl(600, messages=[]), "d", tokenization, 64)
     assert tokens is None
     assert [problem.line for problem in report.problems] == [601]
-    assert list((tmp_path / "tokens").iterdir()) == []
+    assert list((tmp_path / "tokens").glob("*/*/*")) == []
 
 
 def test_an_unfinished_token_file_is_rewritten(
     cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
 ) -> None:
-    _, tokens = cache.tokens_of(jsonl(20), "d", tokenization, 64)
+    _, tokens = cache.tokens_of(SOURCE, jsonl(20), "d", tokenization, 64)
     assert tokens is not None
     (tokens.folder / "tokens.u32").write_bytes(b"\1\2\3\4")
     with pytest.raises(TokenFileBroken):
         TokenFile(tokens.folder)
-    _, again = cache.tokens_of(jsonl(20), "d", tokenization, 64)
+    _, again = cache.tokens_of(SOURCE, jsonl(20), "d", tokenization, 64)
     assert again is not None
     assert len(again) == 20
     (again.folder / "facts.json").unlink()
-    assert len(cache.tokens_of(jsonl(20), "d", tokenization, 64)[1] or ()) == 20
+    assert len(cache.tokens_of(SOURCE, jsonl(20), "d", tokenization, 64)[1] or ()) == 20
 
 
 def test_a_sequence_is_a_view_into_the_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from loragate.adapter_store.adapters.adapter import Adapter
 from loragate.adapter_store.errors import AdapterInvalid
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobStart, JobStatus
-from loragate.finetune.data.token_cache import TokenCache
+from loragate.finetune.data.token_cache import CachedFile, TokenCache
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.worker.workspace_cleanup import clean_up
 from tests.finetune.worker_world import World, chats, ended, the_curve
@@ -164,6 +164,25 @@ async def test_leftovers_of_jobs_that_ended_elsewhere_are_removed(world: World) 
     assert list((world.config.workspace / "jobs").iterdir()) == [folders[waiting.id]]
 
 
+async def test_tokens_of_deleted_files_are_removed(world: World) -> None:
+    """And of deleted tenants, whose files go with them; those of others stay."""
+    files = [await world.file(*chats(12)) for _ in range(2)]
+    context = world.worker()._context
+    for file in files:
+        await context.preparation.prepare(world.tenant.id, await world.job(file))
+    folder = world.config.workspace / "tokens"
+    for tokens in folder.glob("*/*/*"):
+        os.utime(tokens, (1, 1))
+    async with world.store.tenant(world.tenant.id, write=True) as scope:
+        await scope.files.delete(files[0], tuple(Purpose))
+    await clean_up(context)
+    assert [place.name for place in folder.glob("*/*")] == [files[1]]
+    async with world.store.admin(write=True) as admin:
+        await admin.tenants.delete(world.tenant.id)
+    await clean_up(context)
+    assert not list(folder.iterdir())
+
+
 async def test_early_stopping_trains_on_less_and_returns_the_best(world: World) -> None:
     other = [{"messages": [each["messages"][0], {"role": "assistant", "content": "ZZZZZZZZ"}]} for each in chats(4)]
     fast = {"learning_rate_multiplier": 40.0, "lr_scheduler": "constant", "early_stopping_patience": 1}
@@ -176,7 +195,7 @@ async def test_early_stopping_trains_on_less_and_returns_the_best(world: World) 
     }
     assert (done.step, done.steps) == (max(judged), 16)
     assert done.step < 16, "it never got worse"
-    tokens = max(TokenFile(each).facts["tokens"] for each in (world.config.workspace / "tokens").iterdir())
+    tokens = max(TokenFile(each).facts["tokens"] for each in (world.config.workspace / "tokens").glob("*/*/*"))
     assert done.trained_tokens == 4 * tokens * done.step // 16
     async with world.store.tenant(world.tenant.id) as scope:
         adapter = await scope.adapters.get(f"poet-{job.id[-8:]}")
@@ -191,7 +210,7 @@ async def test_a_cancellation_interrupts_the_reading_of_a_file(
     monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)
     begun, left = threading.Event(), threading.Event()
 
-    def endless(_: TokenCache, file: BinaryIO, *__: Any) -> None:
+    def endless(_: TokenCache, source: CachedFile, file: BinaryIO, *__: Any) -> None:
         begun.set()
         try:
             while True:

@@ -1,11 +1,14 @@
 """Which requests share computed prompts, and what the response reports of it."""
 
 import hmac
+from dataclasses import replace
 
 import pytest
 
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.generation.cache_salt import CacheSalts
-from tests.gateway.running_gateway import Gateway
+from tests.gateway.running_gateway import Gateway, serving
+from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
 QUESTION = [{"role": "user", "content": "A question about stars"}]
@@ -42,3 +45,18 @@ async def test_usage_reports_cached_tokens_once_a_prompt(gateway: Gateway, n: in
         pieces = await client.completions.create(model=MODEL_ID, prompt=["stars and", "moons and"], n=n, **stream)
         usages += [text.usage, [piece async for piece in pieces][-1].usage]
     assert [usage.prompt_tokens_details.cached_tokens for usage in usages] == [3, 3, 6, 6]
+
+
+async def test_users_share_nothing_where_the_operator_says_so(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    async with serving(replace(config, prefix_cache_by_user=True), engine, tenants) as gateway:
+        await gateway.until_ready()
+        for user in ({"user": "ada"}, {"user": "bob"}, {"safety_identifier": "ada"}, {}):
+            async with gateway.openai() as client:
+                await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, **user)
+        async with gateway.openai() as client:
+            await client.embeddings.create(model=MODEL_ID, input="stars", user="bob")
+    ada, bob, again, nobody, vector = [submit.cache_salt for submit in engine.submits]
+    assert len({ada, bob, nobody}) == 3
+    assert (again, vector) == (ada, bob)

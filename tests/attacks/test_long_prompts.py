@@ -1,0 +1,204 @@
+"""Long prompts, with the real tokenizer: nobody else waits for them, and they are bounded and paid for."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+import pytest_asyncio
+from tokenizers import Tokenizer
+
+from loragate.prompts.tokenizer import TextTokenizer
+from loragate.v1 import inference_pb2 as pb
+from tests.gateway.grpc_client import connected
+from tests.gateway.prepared import new_config, new_tenants, stub_engine
+from tests.gateway.running import Gateway, serving
+from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CONTEXT = 400_000  # tokens
+_pick = random.Random(0)
+# Every word is another one, so that no cache of the tokenizer's helps.
+LONG = " ".join("".join(_pick.choices("abcdefghijklmnopqrstuvwxyz", k=9)) for _ in range(170_000))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with stub_engine(tokenizer, max_model_len=CONTEXT) as engine:
+        config = await new_config(tmp_path_factory.mktemp("long"), engine)
+        config = replace(config, heartbeat_timeout=3600.0)
+        async with serving(config, engine, await new_tenants(config)) as gateway:
+            await gateway.until_ready()
+            yield gateway
+
+
+@asynccontextmanager
+async def longest_pause() -> AsyncIterator[list[float]]:
+    """The longest time for which the event loop did nothing else."""
+    longest, done = [0.0], asyncio.Event()
+
+    async def tick() -> None:
+        last = time.monotonic()
+        while not done.is_set():
+            await asyncio.sleep(0.002)
+            longest[0], last = max(longest[0], time.monotonic() - last), time.monotonic()
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield longest
+    finally:
+        done.set()
+        await ticking
+
+
+def body_of(path: str, text: str) -> dict[str, Any]:
+    match path:
+        case "/v1/chat/completions":
+            return {"model": MODEL_ID, "messages": [{"role": "user", "content": text}]}
+        case "/v1/completions":
+            return {"model": MODEL_ID, "prompt": text, "max_tokens": 1}
+    return {"model": MODEL_ID, "input": text}
+
+
+PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"]
+
+
+@pytest.mark.parametrize("path", [*PATHS, "grpc"])
+async def test_the_loop_runs_while_a_long_prompt_is_tokenized(standing: Gateway, path: str) -> None:
+    """1.7 MB and a real tokenizer. If it held the interpreter, the loop would stand still for most of that time."""
+    async with longest_pause() as pause:
+        started = time.monotonic()
+        if path == "grpc":
+            async with connected(standing.grpc_target, standing.key) as client:
+                with pytest.raises(grpc.aio.AioRpcError, match="maximum context length"):
+                    await client.inference.Generate(
+                        pb.GenerateRequest(model=MODEL_ID, prompt=LONG), metadata=client.metadata
+                    )
+        else:
+            async with standing.http() as http:
+                answer = await http.post(path, json=body_of(path, LONG))
+            assert answer.json()["error"]["code"] == "context_length_exceeded"
+        took = time.monotonic() - started
+    assert took > 0.2, "it was tokenized"
+    assert pause[0] < took / 2
+
+
+async def test_another_tenants_requests_are_answered_meanwhile(standing: Gateway) -> None:
+    async with standing.http() as http, standing.http(standing.other_key) as other:
+        flood = [asyncio.create_task(http.post("/v1/completions", json=body_of(PATHS[1], LONG))) for _ in range(6)]
+        answered = 0
+        while not all(request.done() for request in flood):
+            body = body_of("/v1/completions", "one two " * 1000)  # long enough for a thread
+            assert (await other.post("/v1/completions", json=body)).status_code == 200
+            answered += 1
+        assert {(await request).status_code for request in flood} <= {400, 429}
+    assert answered > 3, "before the last of the flood was refused"
+
+
+async def test_no_more_is_tokenized_than_shows_that_it_is_too_long(
+    standing: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    really = TextTokenizer._encoding
+
+    def encoding(self: TextTokenizer, text: str, *, plain: bool) -> Any:
+        read.append(len(text))
+        return really(self, text, plain=plain)
+
+    monkeypatch.setattr(TextTokenizer, "_encoding", encoding)
+    async with standing.http() as http:
+        rare = "\U00012345" * (16 * CONTEXT // 4)
+        assert (await http.post("/v1/completions", json=body_of(PATHS[1], rare))).status_code == 400
+        assert read == [CONTEXT]
+        read.clear()
+        for path in PATHS:
+            answer = await http.post(path, json=body_of(path, "x" * (16 * CONTEXT + 1)))
+            assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert not read
+
+
+async def test_a_tenant_uses_no_more_of_the_budget_than_it_leaves(standing: Gateway) -> None:
+    assert standing.services is not None
+    threads = standing.services.preparer._tokenizer._threads
+    free, threads._free = threads._free, 4 * len(LONG)
+    try:
+        async with standing.http() as http:
+            flood = [http.post("/v1/completions", json=body_of(PATHS[1], LONG)) for _ in range(4)]
+            answers = await asyncio.gather(*flood)
+        assert sorted(answer.status_code for answer in answers) == [400, 400, 429, 429]
+        (code,) = {answer.json()["error"]["code"] for answer in answers if answer.status_code == 429}
+        assert code == "overloaded"
+        assert threads._free == 4 * len(LONG)
+        assert not threads._held
+    finally:
+        threads._free = free
+
+
+async def _limit(gateway: Gateway, **limits: int | None) -> None:
+    async with gateway.admin() as admin:
+        patched = await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json={"limits": limits})
+    assert patched.status_code == 200, patched.text
+
+
+async def test_limits_are_charged_before_a_long_prompt_is_tokenized(
+    standing: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _limit(standing, requests_per_minute=3)
+    try:
+        async with standing.http() as http:
+            accepted: httpx.Response = await http.post("/v1/completions", json=body_of(PATHS[1], LONG[:100_000]))
+            assert accepted.status_code == 200
+            assert accepted.headers["x-ratelimit-remaining-requests"] == "2", "it is charged once"
+            too_much = body_of(PATHS[1], LONG[:100_000]) | {"max_tokens": CONTEXT}
+            for _ in range(2):
+                assert (await http.post("/v1/completions", json=too_much)).status_code == 400
+            monkeypatch.setattr(TextTokenizer, "_encoding", None)  # nothing may use it now
+            for path in PATHS:
+                assert (await http.post(path, json=body_of(path, LONG))).status_code == 429
+    finally:
+        await _limit(standing, requests_per_minute=600_000)
+
+
+async def test_an_estimate_is_settled_to_what_a_long_prompt_used(standing: Gateway) -> None:
+    assert standing.services is not None
+    limiter = standing.services.admission.limiter
+
+    async def used(text: str) -> tuple[int, int]:
+        """Return what the response says, and what the limits have counted today."""
+        async with standing.http() as http:
+            answer = await http.post("/v1/completions", json=body_of(PATHS[1], text))
+        while limiter.unsettled:
+            await asyncio.sleep(0.01)
+        _, state, _ = limiter._pipeline(standing.tenant_id).observed.subjects["t"]
+        return answer.json()["usage"]["total_tokens"], state.day_tokens
+
+    await _limit(standing, tokens_per_day=10**9)
+    try:
+        _, before = await used("one two")
+        told, after = await used(LONG[:100_000])
+        assert told > 100_000 // 8 + 1, "more than was estimated"
+        assert after - before == told
+    finally:
+        await _limit(standing, tokens_per_day=None)
+
+
+async def test_what_was_charged_for_a_request_that_never_begins_is_given_back(standing: Gateway) -> None:
+    services = standing.services
+    assert services is not None
+    await _limit(standing, max_concurrency=1)
+    try:
+        async with standing.http() as http:
+            assert (await http.post("/v1/completions", json=body_of(PATHS[1], LONG))).status_code == 400
+            bad = body_of(PATHS[1], LONG[:100_000]) | {"min_tokens": 9}
+            assert (await http.post("/v1/completions", json=bad)).status_code == 400
+            good = body_of(PATHS[1], LONG[:100_000])
+            assert (await http.post("/v1/completions", json=good)).status_code == 200
+    finally:
+        await _limit(standing, max_concurrency=None)
