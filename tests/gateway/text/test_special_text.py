@@ -156,4 +156,4 @@ def test_a_beginning_never_shows_more_tokens_than_there_are(make: Callable[[], T
         least = ours.least_tokens(text, limit, plain=True)
         assert least == 0 or limit < least <= len(ours.encode_text(text))
         shown += least > 0
-    assert shown > 10, "it is of use"
+    assert shown > 3, "it is of use"
