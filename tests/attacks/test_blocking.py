@@ -1,6 +1,7 @@
 """Slow work runs outside the event loop: other requests are served meanwhile.
 
-Each test holds a piece of work until another request has been served; on the event loop, none would be.
+Each test holds a piece of work until another request has been served; on the event loop, none would be. Work that holds the
+interpreter would go unnoticed here: see test_long_prompts.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from loragate.gateway.text.base_model import BaseModel
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -42,6 +44,12 @@ def hold() -> Iterator[Hold]:
     made.resume.set()
 
 
+@pytest.fixture(autouse=True)
+def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context that these prompts exceed, but not by so much that they are rejected unread."""
+    monkeypatch.setattr(BaseModel, "max_model_len", 1200)
+
+
 async def served_meanwhile(gateway: Gateway, hold: Hold, body: dict[str, Any], url: str) -> int:
     """Return the status of `body`, during whose work another request was served."""
     async with gateway.http() as http, gateway.http() as other:
@@ -62,7 +70,7 @@ CALL = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{
 CALLS = [call for i in range(128) for call in [CALL | {"id": f"c{i}"}]]
 ANSWERS = [{"role": "tool", "tool_call_id": f"c{i}", "content": ""} for i in range(128)]
 LONG_CHATS = {
-    "a long message": [{"role": "user", "content": "x " * 10_000}],
+    "a long message": [{"role": "user", "content": "x " * 8_000}],
     "many messages that say nothing": [{"role": "user", "content": ""}] * 200,
     "calls that say nothing": [{"role": "assistant", "tool_calls": CALLS}, *ANSWERS],
 }
@@ -73,14 +81,7 @@ async def test_templates(attacked: Gateway, hold: Hold, what: str, monkeypatch: 
     template = attacked.services.link.base.chat_template
     monkeypatch.setattr(type(template), "render", hold.before(type(template).render))
     status = await served_meanwhile(attacked, hold, {"model": MODEL_ID, "messages": LONG_CHATS[what]}, CHAT)
-    assert status == 400, "longer than the context"
-
-
-async def test_tokenization(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = type(attacked.services.link.base.tokenizer)
-    monkeypatch.setattr(tokenizer, "encode_text", hold.before(tokenizer.encode_text))
-    body = {"model": MODEL_ID, "prompt": "x " * 3000}
-    assert await served_meanwhile(attacked, hold, body, "/v1/completions") == 400
+    assert status == (400 if what == "a long message" else 200)
 
 
 async def test_parsing(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
