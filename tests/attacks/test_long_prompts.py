@@ -73,7 +73,7 @@ PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embedd
 
 @pytest.mark.parametrize("path", PATHS[:2])
 async def test_the_loop_runs_while_a_long_prompt_is_tokenized(standing: Gateway, path: str) -> None:
-    """Two megabytes and a real tokenizer. If it held the interpreter, the loop would stand still for most of that time."""
+    """Two megabytes, a real tokenizer. If it held the interpreter, the loop would stand still for most of that time."""
     async with longest_pause() as pause:
         started = time.monotonic()
         async with standing.http() as http:
