@@ -34,6 +34,7 @@ from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.generation.tokenize import PromptTokenizer
 from loragate.gateway.generation.tokenizing_threads import TokenizingThreads
 from loragate.gateway.grpc.server import serving
+from loragate.gateway.http.bodies import BodyBudget
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
@@ -45,7 +46,9 @@ from loragate.gateway.metering.ledger import Ledger, Prices
 from loragate.gateway.metering.retention import run_purge_loop
 from loragate.gateway.metrics import GatewayMetrics
 from loragate.gateway.resilience.redis import RedisLink
+from loragate.gateway.resilience.tenant_threads import TenantThreads
 from loragate.gateway.resilience.timeouts import cancel_and_wait
+from loragate.gateway.resilience.ttl_cache import TTLCache
 from loragate.gateway.routes import docs, health, metrics
 from loragate.gateway.routes.admin import adapters as admin_adapters
 from loragate.gateway.routes.admin import audit as admin_audit
@@ -71,6 +74,7 @@ from loragate.gateway.uploads.concurrency import UploadLimiter
 if TYPE_CHECKING:
     from loragate.gateway.tracing_setup import Tracing
 
+_SCRAPE_SECONDS = 1.0  # for which scrapes without a key get the same page
 _CONNECT_SECONDS = 1.0  # so that a worker that replaces a dead one does not respond 503 while it connects
 
 
@@ -200,10 +204,20 @@ async def _open_services(
             residency=Residency(client),
             imports=imports,
             upload_limiter=UploadLimiter(),
+            body_budget=BodyBudget(config.max_buffered_body_bytes),
+            body_threads=_threads(stack, "large-bodies"),
+            file_threads=_threads(stack, "files"),
+            public_metrics=TTLCache(_SCRAPE_SECONDS, 1),
             started_at=int(time.time()),
         )
         _run_jobs(stack, {"imports": run_resume_loop(services)})
         yield services
+
+
+def _threads(stack: AsyncExitStack, name: str) -> TenantThreads:
+    threads = TenantThreads(name)
+    stack.callback(threads.close)
+    return threads
 
 
 def _run_jobs(stack: AsyncExitStack, jobs: Mapping[str, Coroutine[Any, Any, None]]) -> None:

@@ -19,7 +19,8 @@ from loragate.engine.runtime.interpreter import collect_less_often, freeze_objec
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
-from loragate.gateway.http.guarded_protocol import GuardedProtocol, protocol
+from loragate.gateway.http.connection_limit import ConnectionLimit
+from loragate.gateway.http.guarded_protocol import protocol
 from loragate.gateway.http.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def uvicorn_settings(app: FastAPI, config: GatewayConfig) -> uvicorn.Config:
     """Return uvicorn's settings for this application."""
     return uvicorn.Config(
         app,
-        http=protocol(config.stall_seconds),
+        http=protocol(config.stall_seconds, ConnectionLimit(config.max_connections)),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -58,7 +59,6 @@ class _DrainingServer(uvicorn.Server):
         super().__init__(settings)
         self._lifecycle = lifecycle
         self._drain_seconds = config.drain_seconds
-        self._stall_seconds = config.stall_seconds
         self._shares = config.workers > 1
         self._drain: asyncio.Task[None] | None = None
 
@@ -86,8 +86,8 @@ class _DrainingServer(uvicorn.Server):
                 acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
                 self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn only closes it
 
-    def _protocol(self) -> GuardedProtocol:
-        return protocol(self._stall_seconds)(self.config, self.server_state, self.lifespan.state)
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """After a second signal, end the process here. Python's own shutdown would cancel what is still running, and

@@ -15,8 +15,11 @@ from loragate.gateway.engine.residency import Residency
 from loragate.gateway.engine.stats_reader import EngineStatsReader
 from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.resolver import Resolver
+from loragate.gateway.http.bodies import BodyBudget
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
+from loragate.gateway.resilience.tenant_threads import TenantThreads
+from loragate.gateway.resilience.ttl_cache import TTLCache
 from loragate.gateway.uploads.concurrency import UploadLimiter
 
 
@@ -59,4 +62,8 @@ class Services:
     residency: Residency
     imports: Imports
     upload_limiter: UploadLimiter
+    body_budget: BodyBudget
+    body_threads: TenantThreads  # parse large bodies
+    file_threads: TenantThreads  # read what was uploaded: check lines, compute digests
+    public_metrics: TTLCache[str, bytes]  # the page for scrapes without a key
     started_at: int  # Unix time

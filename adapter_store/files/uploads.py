@@ -113,13 +113,19 @@ class FileUploadRepository:
         found = (await self._session.scalars(query)).all()
         return [Part(each.id, upload_id, each.size_bytes, each.created_at) for each in found]
 
+    async def check_completion(self, upload_id: str, purposes: Collection[Purpose], part_ids: Sequence[str]) -> None:
+        """Check that `complete` would accept these parts, before their bytes are read. Raises as it does."""
+        row = await self._row(upload_id, purposes)
+        if not await self._is_completed(row, part_ids):
+            await self.require_pending(upload_id, purposes)
+            await self._check_parts(row, part_ids)
+
     async def complete(self, upload_id: str, purposes: Collection[Purpose], part_ids: Sequence[str]) -> FileUpload:
         """Make the file of these parts; a repeated call returns it. Raises Invalid, Conflict, NotFound."""
+        await self.check_completion(upload_id, purposes, part_ids)
         row = await self._row(upload_id, purposes)
-        if row.status == UploadStatus.COMPLETED and list(part_ids) == list(await self._files.pieces(row.file_id or "")):
+        if row.status == UploadStatus.COMPLETED:
             return await self._upload_of(row)
-        await self.require_pending(upload_id, purposes)
-        await self._check_parts(row, part_ids)
         file = await self._files.add(FileFacts(row.filename, Purpose(row.purpose), row.file_seconds), row.size_bytes)
         for position, part_id in enumerate(part_ids):
             placed = update(FilePieceRow).where(FilePieceRow.id == part_id)
@@ -135,6 +141,12 @@ class FileUploadRepository:
             await self._end(upload_id, UploadStatus.CANCELLED)
             await self._audit.record("file_upload.cancel", f"file_upload:{upload_id}")
         return await self.get(upload_id, purposes)
+
+    async def _is_completed(self, row: FileUploadRow, part_ids: Sequence[str]) -> bool:
+        """Return whether the upload was completed with these parts."""
+        if row.status != UploadStatus.COMPLETED or row.file_id is None:
+            return False
+        return list(part_ids) == list(await self._files.pieces(row.file_id))
 
     async def _check_pending(self) -> None:
         row = FileUploadRow

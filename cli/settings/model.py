@@ -161,6 +161,8 @@ class Settings(BaseSettings):
     prefix_cache_by_user: bool = False
     upload_stall_seconds: PositiveFloat = 10.0
     min_upload_bytes_per_second: PositiveFloat = 10_000.0
+    max_connections: PositiveInt = 16_384
+    max_buffered_body_bytes: PositiveInt = 256 << 20
     database_url: str | None = None
     redis_url: RedisUrl | None = None
     limits: LimitSettings = LimitSettings()

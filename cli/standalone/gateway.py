@@ -39,6 +39,8 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             prefix_cache_by_user=settings.prefix_cache_by_user,
             upload_stall_seconds=settings.upload_stall_seconds,
             min_upload_bytes_per_second=settings.min_upload_bytes_per_second,
+            max_connections=settings.max_connections,
+            max_buffered_body_bytes=settings.max_buffered_body_bytes,
             tool_parser=settings.tool_parser,
             oidc=settings.oidc if settings.oidc.issuer else None,
             tracing=settings.tracing if settings.tracing.endpoint else None,

@@ -23,6 +23,8 @@ _GATEWAY = (
     "prefix_cache_by_user",
     "upload_stall_seconds",
     "min_upload_bytes_per_second",
+    "max_connections",
+    "max_buffered_body_bytes",
     "database_url",
     "redis_url",
     "workers",

@@ -42,24 +42,24 @@ _FIELDS = {
     format: tuple(name for name, field in model.model_fields.items() if field.is_required())
     for format, model in _MODELS.items()
 }
+_FIELD_SETS = {format: frozenset(fields) for format, fields in _FIELDS.items()}
 
 
 def detect(document: Mapping[str, Any]) -> Format:
     """Return the format whose required fields the document has. Raise InvalidLine if there is none, or more than
     one."""
-    found = [format for format, fields in _FIELDS.items() if document.keys() >= set(fields)]
+    found = [format for format, fields in _FIELD_SETS.items() if document.keys() >= fields]
     if len(found) == 1:
         return found[0]
     if not found:
-        known = "; ".join(f"{format}: {_named(format)}" for format in Format)
-        raise InvalidLine(f"it matches none of the known formats ({known})")
+        raise InvalidLine(_NO_FORMAT)
     raise InvalidLine(f"it matches more than one format ({', '.join(found)}): keep the fields of one")
 
 
 def parse_example(document: Mapping[str, Any], format: Format) -> Example:
     """Return the document as an example of this format. Raise InvalidLine."""
     missing = [field for field in _FIELDS[format] if field not in document]
-    if missing and any(document.keys() >= set(fields) for fields in _FIELDS.values()):
+    if missing and any(document.keys() >= fields for fields in _FIELD_SETS.values()):
         raise InvalidLine(f"its format differs from that of the first line, which is {format} ({_named(format)})")
     try:
         return validate(_MODELS[format], document)
@@ -69,3 +69,7 @@ def parse_example(document: Mapping[str, Any], format: Format) -> Example:
 
 def _named(format: Format) -> str:
     return ", ".join(f"'{field}'" for field in _FIELDS[format])
+
+
+_KNOWN = "; ".join(f"{format}: {_named(format)}" for format in Format)
+_NO_FORMAT = f"it matches none of the known formats ({_KNOWN})"

@@ -10,6 +10,7 @@ import pydantic_core
 from loragate.finetune.data.errors import InvalidLine
 
 MAX_LINE_BYTES = 4 << 20
+MAX_LINES = 10_000_000  # of one file, blank ones included: shorter ones than 100 bytes cost more time than space
 _BOM = b"\xef\xbb\xbf"
 _SKIP_BYTES = 1 << 20
 
@@ -25,7 +26,8 @@ class Line:
 
 
 def read_lines(file: BinaryIO, lines_before: int = 0) -> Iterator[Line]:
-    """Yield the lines that are not blank, from the current position of `file`, which `lines_before` lines precede."""
+    """Yield the lines that are not blank, from the current position of `file`, which `lines_before` lines precede.
+    The last line yielded is the first one beyond `MAX_LINES`, even if it is blank; `parse_document` rejects it."""
     number, end = lines_before, file.tell()
     while content := file.readline(MAX_LINE_BYTES + 1):
         end += len(content)
@@ -34,6 +36,9 @@ def read_lines(file: BinaryIO, lines_before: int = 0) -> Iterator[Line]:
         number += 1
         if number == 1:
             content = content.removeprefix(_BOM)
+        if number > MAX_LINES:
+            yield Line(number, content, end)
+            return
         if not content.isspace() and content:
             yield Line(number, content, end)
 
@@ -41,17 +46,23 @@ def read_lines(file: BinaryIO, lines_before: int = 0) -> Iterator[Line]:
 def parse_document(line: Line) -> dict[str, Any]:
     """Return the line's JSON object. Raise InvalidLine for anything else. The parser bounds nesting and the length of
     numbers."""
+    if line.number > MAX_LINES:
+        raise InvalidLine(f"a file has at most {MAX_LINES} lines; split it")
     if len(line.content) > MAX_LINE_BYTES:
         raise InvalidLine(f"it is longer than {MAX_LINE_BYTES >> 20} MiB")
     if line.content.lstrip().startswith(b"["):
         raise InvalidLine("it must be a JSON object: do not wrap the lines in a list")
     try:
-        document = pydantic_core.from_json(line.content, allow_inf_nan=False)
+        text = line.content.rstrip(b"\r\n").decode()  # a parser that reached the line feed would be in "line 2"
+        document = pydantic_core.from_json(text, allow_inf_nan=False)
+    except UnicodeDecodeError as error:
+        wrong = line.content[error.start]
+        raise InvalidLine(f"it is not UTF-8: byte {error.start + 1} of the line is 0x{wrong:02x}") from None
     except ValueError as error:
         raise InvalidLine(f"it is not valid JSON: {str(error).replace('line 1 column', 'column')}") from None
     if not isinstance(document, dict):
         raise InvalidLine("it must be a JSON object")
-    json.loads(line.content, object_pairs_hook=_reject_duplicates)
+    _DUPLICATES.decode(text)
     return document
 
 
@@ -59,6 +70,9 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> None:
     """Raise InvalidLine for a repeated field, of which parsers silently take the last."""
     if len({name for name, _ in pairs}) < len(pairs):
         raise InvalidLine("an object has the same field twice")
+
+
+_DUPLICATES = json.JSONDecoder(object_pairs_hook=_reject_duplicates)
 
 
 def _skip_rest(file: BinaryIO) -> int:

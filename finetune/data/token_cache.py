@@ -81,7 +81,7 @@ class TokenCache:
             shutil.rmtree(rest, ignore_errors=True)
         try:
             report = _tokenize(file, draft, tokenization, max_length, on_progress)
-            if report.problem_count or not report.examples:
+            if report.problems or not report.examples:
                 return report, None
             draft.rename(place)
         finally:
@@ -132,7 +132,7 @@ def _tokenize(
         for _ in tokenizer.take(file):
             pass
         report = tokenizer.report
-        if not report.problem_count and report.examples:
+        if not report.problems and report.examples:
             writer.finish(asdict(tokenizer.facts))
     return report
 
@@ -178,7 +178,7 @@ class FileTokenizer:
         """Tokenize all lines up to the file's end, yielding between batches. Nothing is written after the first
         problem. Raise OSError."""
         for batch in _batches(self._masked(file), _BATCH):
-            if self._validator.problem_count:
+            if self._validator.has_problems:
                 continue  # no tokens will be kept: only further problems matter
             samples = iter(self._encoder.encode([text for texts in batch for text in texts]))
             for texts in batch:

@@ -1,4 +1,4 @@
-"""Validates every line of a training file before training starts."""
+"""Validates the lines of a training file before training starts, up to the first problems."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from loragate.finetune.data.formats import Format, Method, detect, parse_example
 from loragate.finetune.data.jsonl import Line, parse_document, read_lines
 
 MIN_EXAMPLES = 10
-_MAX_PROBLEMS = 20
+MAX_PROBLEMS = 20  # validation stops there
 _STRIDE = 1 << 20  # bytes between two progress reports
 
 OnProgress = Callable[[int], None]
@@ -18,19 +18,18 @@ OnProgress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """The result of a validation. `problems` are the first 20 of `problem_count`. `format` is None for a file without a
-    valid line."""
+    """The result of a validation. `format` is None for a file without a valid line; `stopped`: there are lines after
+    the last of `MAX_PROBLEMS` problems, which were not read."""
 
     format: Format | None
     examples: int
     problems: tuple[Problem, ...] = ()
-    problem_count: int = 0
+    stopped: bool = False
 
     @property
     def problems_by_line(self) -> list[str]:
-        """The recorded problems, and the number of those not recorded."""
-        more = self.problem_count - len(self.problems)
-        return [*map(str, self.problems), *([f"and {more} more"] if more else [])]
+        """The problems, and whether there may be more."""
+        return [*map(str, self.problems), *(["later lines were not checked"] if self.stopped else [])]
 
     @property
     def problems_text(self) -> str:
@@ -39,7 +38,7 @@ class ValidationReport:
 
     def rejection(self, method: Method, min_examples: int = MIN_EXAMPLES) -> str | None:
         """Return why the file cannot be trained on, or None if it can."""
-        if self.problem_count:
+        if self.problems:
             return self.problems_text
         if self.examples < min_examples:
             return f"The file has {self.examples} examples; at least {min_examples} are required."
@@ -61,17 +60,26 @@ class Validator:
         self._lines = 0
         self._examples = 0
         self._problems: list[Problem] = []
-        self.problem_count = 0
+        self._stopped = False
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether a line so far is invalid."""
+        return bool(self._problems)
 
     @property
     def report(self) -> ValidationReport:
         """The report of the lines so far."""
-        return ValidationReport(self._format, self._examples, tuple(self._problems), self.problem_count)
+        return ValidationReport(self._format, self._examples, tuple(self._problems), self._stopped)
 
     def examples(self, file: BinaryIO) -> Iterator[tuple[Line, Example]]:
-        """Yield the valid examples up to the file's end. Another call continues with the lines that follow."""
+        """Yield the valid examples up to the file's end, or to its `MAX_PROBLEMS`th problem. Another call continues
+        with the lines that follow."""
         reported = 0
         for line in read_lines(file, self._lines):
+            if len(self._problems) >= MAX_PROBLEMS:
+                self._stopped = True
+                return
             self._lines = line.number
             try:
                 example = self._example(line)
@@ -85,9 +93,7 @@ class Validator:
 
     def reject(self, line: Line, error: InvalidLine) -> None:
         """Record a problem of a line."""
-        self.problem_count += 1
-        if len(self._problems) < _MAX_PROBLEMS:
-            self._problems.append(error.at(line.number))
+        self._problems.append(error.at(line.number))
 
     def _example(self, line: Line) -> Example:
         document = parse_document(line)

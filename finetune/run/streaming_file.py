@@ -124,7 +124,7 @@ class StreamingTrainingFile:
 
     def _check(self) -> None:
         report = self._tokenizer.report
-        if report.problem_count or report.format is not None:
+        if report.problems or report.format is not None:
             rejection = report.rejection(self._method, min_examples=0)
             if rejection is not None:
                 raise _rejected(rejection)

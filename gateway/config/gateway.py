@@ -39,10 +39,12 @@ class GatewayConfig:
     upload_stall_seconds: float = 10.0  # an upload without a byte for this long is ended
     min_upload_bytes_per_second: float = 10_000.0  # over the last `upload_window_seconds`
     upload_window_seconds: float = 30.0
+    max_connections: int = 16_384  # HTTP connections of one process; fewer where it may open fewer files
     max_json_bytes: int = 8 << 20
     max_tokenizing_bytes: int = 64 << 20  # text of long prompts that is being tokenized at a time; a tenant has half
     special_tokens_in_prompts: bool = True  # a special token spelled in a plain prompt is this token, otherwise text
     prefix_cache_by_user: bool = False  # a tenant's requests with different `user`s share no prefix cache
+    max_buffered_body_bytes: int = 256 << 20  # of bodies that arrive or wait to be parsed, in one process
     max_upload_bytes: int = 4 << 30  # an adapter, or a file in parts
     max_file_bytes: int = 512 << 20  # a file in one request
     max_n: int = 16  # completions of one prompt
@@ -62,9 +64,14 @@ class GatewayConfig:
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
         counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_file_bytes", "max_n", "max_prompts")
-        for name in (*counts, "default_chat_tokens"):
+        for name in (*counts, "default_chat_tokens", "max_connections"):
             if getattr(self, name) < 1:
                 raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_buffered_body_bytes < 2 * self.max_json_bytes:
+            raise ValueError(
+                f"gateway.max_buffered_body_bytes must be at least {2 * self.max_json_bytes}, twice the largest body, "
+                f"got {self.max_buffered_body_bytes}"
+            )
         uploads = ("upload_stall_seconds", "min_upload_bytes_per_second", "upload_window_seconds")
         for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds", *uploads):
             if getattr(self, name) <= 0:

@@ -8,9 +8,17 @@ from starlette.requests import Request
 
 from loragate.gateway.dependencies.services import services_of
 from loragate.gateway.errors import InvalidRequest, UnsupportedMediaType
-from loragate.gateway.http.bodies import announced_size, check_encoding, chunks, parse_body
+from loragate.gateway.http.bodies import (
+    INLINE_BYTES,
+    announced_size,
+    check_encoding,
+    check_size,
+    chunks,
+    parse_body,
+)
+from loragate.gateway.http.context import context_of
+from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.schemas.validation import validated
-from loragate.gateway.services import Services
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -28,11 +36,22 @@ class JsonBody(Generic[M]):
 
     async def __call__(self, request: Request) -> M:
         services = services_of(request)
+        config = services.config
         _check_type(request, "application/json")
-        body = await _read(request, services)
-        return await parse_body(self._parse, body)
+        announced = announced_size(request)
+        check_size(announced, config.max_json_bytes)
+        tenant_id = context_of(request.scope).tenant_id
+        with services.body_budget.reserve(tenant_id, announced) as reserved:
+            body = bytearray()  # not a list: a client may send its bytes one by one
+            async for part in chunks(request, announced, config.max_json_bytes, config.body_pace):
+                body += part
+                reserved.extend_to(len(body))
+            parsing = parse_body(services.body_threads, tenant_id, self._parse, body)
+            if len(body) <= INLINE_BYTES:
+                return await parsing
+            return await supervise(parsing, request.receive, services.lifecycle)
 
-    def _parse(self, body: bytes) -> M:
+    def _parse(self, body: bytes | bytearray) -> M:
         if self.optional and not body:
             body = b"{}"
         try:
@@ -43,12 +62,6 @@ class JsonBody(Generic[M]):
         if not isinstance(document, dict):
             raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
         return validated(self.model, document)
-
-
-async def _read(request: Request, services: Services) -> bytes:
-    config = services.config
-    parts = [part async for part in chunks(request, announced_size(request), config.max_json_bytes, config.body_pace)]
-    return b"".join(parts)
 
 
 def _check_type(request: Request, expected: str) -> None:

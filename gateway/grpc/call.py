@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.grpc.connection import MessageStream
-from loragate.gateway.http.bodies import Pace, parse_body
+from loragate.gateway.http.bodies import Pace, ReservedBytes, parse_body
 from loragate.gateway.http.context import RequestContext
 from loragate.gateway.http.idempotency import Once, Result, once_of
 from loragate.gateway.services import Services
@@ -18,11 +18,12 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class Call:
     """`headers` are sent as initial metadata before the first message. `tenant` is the caller of a method that requires
-    a key."""
+    a key. `reserved` holds the bytes of the call's last message, as far as they are not parsed yet."""
 
     services: Services
     context: RequestContext
     stream: MessageStream
+    reserved: ReservedBytes
     headers: dict[str, str] = field(default_factory=dict)
     caller: TenantPrincipal | None = None
 
@@ -46,8 +47,12 @@ class Call:
 
     async def request(self, parse: Callable[[bytes], T]) -> T:
         """Return the call's only message, parsed by `parse`. Raise ApiError."""
-        return await parse_body(parse, await self.stream.message())
+        tenant_id = None if self.caller is None else self.caller.tenant_id
+        message = await self.stream.message(self.reserved)
+        parsed = await parse_body(self.services.body_threads, tenant_id, parse, message)
+        self.reserved.shrink_to(0)
+        return parsed
 
     def messages(self, limit: int, pace: Pace) -> AsyncIterator[bytes]:
         """Yield all messages of a client's stream, of at most `limit` bytes in total."""
-        return self.stream.messages(limit, pace)
+        return self.stream.messages(limit, pace, self.reserved)

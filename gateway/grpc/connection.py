@@ -9,9 +9,11 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.http.bodies import BodyCounter, Pace
+from loragate.gateway.http.bodies import BodyCounter, Pace, ReservedBytes
 
 T = TypeVar("T")
+
+_PROMPT_SECONDS = 0.5  # a message of normal size has arrived by then
 
 
 class ClientGone(Exception):
@@ -35,24 +37,34 @@ class MessageStream:
         self._operations: set[asyncio.Task[Any]] = set()
         self._begun = False
 
-    async def message(self) -> bytes:
+    async def message(self, reserved: ReservedBytes) -> bytes:
         """Return the only message of a request. Raise as `messages` does, and InvalidRequest if there is none."""
-        async with aclosing(self.messages(self._max_bytes, self._pace)) as messages:
+        async with aclosing(self.messages(self._max_bytes, self._pace, reserved)) as messages:
             async for message in messages:
                 return message
         raise InvalidRequest("The call has no message.", code="invalid_message")
 
-    async def messages(self, limit: int, pace: Pace) -> AsyncGenerator[bytes, None]:
-        """Yield the client's messages. Raise PayloadTooLarge beyond `limit` bytes, RequestTimeout, ClientGone."""
+    async def messages(self, limit: int, pace: Pace, reserved: ReservedBytes) -> AsyncGenerator[bytes, None]:
+        """Yield the client's messages. Raise PayloadTooLarge beyond `limit` bytes, RequestTimeout, ClientGone;
+        TooManyRequests and Unavailable if the bytes of a message cannot be `reserved`.
+
+        gRPC collects a message without saying how much of it has arrived. One that takes a while therefore counts with
+        the size that it may have.
+        """
         counter = BodyCounter(limit, pace)
         while True:
+            reading = self._started(self._context.read())
             try:
-                message = await self._operate(self._context.read(), counter.timeout)
+                if not await _is_done(reading, min(_PROMPT_SECONDS, counter.timeout)):
+                    reserved.extend_to(self._max_bytes)
+                message = await self._result(reading, counter.timeout)
             except TimeoutError:
                 raise counter.too_slow() from None
             if message is EOF:
                 return
             counter.add(len(message))
+            reserved.extend_to(len(message))
+            reserved.shrink_to(len(message))
             yield message
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
@@ -72,11 +84,16 @@ class MessageStream:
         self._context.set_trailing_metadata(trailers)
 
     async def _operate(self, operation: Coroutine[Any, Any, T], seconds: float) -> T:
+        return await self._result(self._started(operation), seconds)
+
+    def _started(self, operation: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.ensure_future(operation)
         self._operations.add(task)
         task.add_done_callback(self._done)
-        done, _ = await asyncio.wait((task,), timeout=seconds)
-        if not done:
+        return task
+
+    async def _result(self, task: asyncio.Task[T], seconds: float) -> T:
+        if not await _is_done(task, seconds):
             raise TimeoutError
         try:
             return task.result()
@@ -87,6 +104,10 @@ class MessageStream:
         self._operations.discard(task)
         if not task.cancelled():
             task.exception()  # mark it as retrieved, because nothing may be waiting for it any more
+
+
+async def _is_done(task: asyncio.Task[T], seconds: float) -> bool:
+    return task.done() or bool((await asyncio.wait((task,), timeout=seconds))[0])
 
 
 def _texts(context: "grpc.aio.ServicerContext[Any, Any]") -> dict[str, str]:

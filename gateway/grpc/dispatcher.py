@@ -17,6 +17,7 @@ from loragate.gateway.grpc.methods import Method
 from loragate.gateway.grpc.metrics import GrpcMetrics
 from loragate.gateway.grpc.status import status_code, status_message, trailing_metadata
 from loragate.gateway.http.access_log import log_exception, write_access_line
+from loragate.gateway.http.bodies import ANONYMOUS
 from loragate.gateway.http.context import RequestContext, new_context
 from loragate.gateway.http.disconnect import until_deadline
 from loragate.gateway.services import Services
@@ -107,13 +108,16 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             raise Unavailable("Too many calls are running at the moment.", code=OVERLOADED)
 
     async def _run(self, method: Method, stream: MessageStream, context: RequestContext) -> None:
-        call = Call(self._services, context, stream, {"x-request-id": context.request_id})
+        caller, budget = None, self._services.body_budget
         if not isinstance(method.requirement, Public):
             authorization = stream.metadata.get("authorization", "")
-            call.caller = await method.requirement.admit(self._services, authorization, context)
-        async with aclosing(method.handler(call)) as messages:
-            async for message in messages:
-                await stream.send(message.SerializeToString(), call.headers)
+            caller = await method.requirement.admit(self._services, authorization, context)
+        headers = {"x-request-id": context.request_id}
+        with budget.reserve(ANONYMOUS if caller is None else caller.tenant_id, 0) as reserved:
+            call = Call(self._services, context, stream, reserved, headers, caller)
+            async with aclosing(method.handler(call)) as messages:
+                async for message in messages:
+                    await stream.send(message.SerializeToString(), call.headers)
 
 
 def _fail(stream: MessageStream, error: ApiError | StoreError, context: RequestContext) -> grpc.StatusCode:

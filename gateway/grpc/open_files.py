@@ -13,8 +13,10 @@ async def append(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
     """Append all lines or none."""
     request = await call.request(lambda raw: parse_message(pb.AppendToFileRequest, raw))
     lines, once = io.BytesIO(request.data), call.once(f"POST /v1/files/{request.file_id}/append")
-    by = call.context.actor
-    result = await file_actions.append(call.services, call.tenant, by, request.file_id, lines, once)
+    use, caller, by = call.services, call.tenant, call.context.actor
+    call.reserved.extend_to(len(request.data))
+    with use.upload_limiter.acquire(caller.tenant_id):
+        result = await file_actions.append(use, caller, by, request.file_id, lines, once)
     yield pb.FineTuningFile(**call.document(result))
 
 

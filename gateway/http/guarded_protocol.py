@@ -6,7 +6,6 @@ its response.
 """
 
 from asyncio import TimerHandle, Transport
-from functools import cache
 from http import HTTPStatus
 from typing import ClassVar, cast
 
@@ -14,7 +13,8 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from loragate.gateway.http.envelope import envelope
+from loragate.gateway.http.connection_limit import ConnectionLimit
+from loragate.gateway.http.envelope import envelope, error_type
 from loragate.gateway.http.write_coalescing import CoalescingTransport
 
 MAX_HEAD_BYTES = 64 << 10  # of a request line with its headers; of consecutive bytes that are neither head nor body
@@ -26,10 +26,10 @@ _LINGER_SECONDS = 1.0
 _CHECKS = 4  # of each connection per `stall_seconds`
 
 
-@cache
-def protocol(stall_seconds: float) -> type["GuardedProtocol"]:
-    """Return the protocol class with this time limit for sending a request's head and for reading a response."""
-    return type("Protocol", (GuardedProtocol,), {"stall_seconds": stall_seconds})
+def protocol(stall_seconds: float, limit: ConnectionLimit | None = None) -> type["GuardedProtocol"]:
+    """Return the protocol class with this time limit for sending a request's head and for reading a response, and with
+    this limit of connections."""
+    return type("Protocol", (GuardedProtocol,), {"stall_seconds": stall_seconds, "connection_limit": limit})
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -40,6 +40,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """
 
     stall_seconds: ClassVar[float] = 60.0
+    connection_limit: ClassVar[ConnectionLimit | None] = None
 
     _ignores_input = False  # all further input is discarded
     _wants_upgrade = False  # the client asks for another protocol
@@ -52,12 +53,19 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(Transport, CoalescingTransport(transport, self.loop)))
         self.access_log = False  # uvicorn's lines contain URLs as they were sent, perhaps with a key
-        self._await_head()
         self._schedule_check()
+        limit = self.connection_limit
+        if limit is not None and not limit.open(self, self.client[0] if self.client else ""):
+            message = "The server has as many connections as it may."
+            self._reject(HTTPStatus.SERVICE_UNAVAILABLE, message, "too_many_connections")
+            self.transport.close()
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self.connection_limit is not None:
+            self.connection_limit.end(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -94,7 +102,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
             self._reject(HTTPStatus.BAD_REQUEST, "There must be exactly one Host header.", "invalid_host")
         elif not self._wants_upgrade:
-            self._head_deadline = None
+            self._end_wait()
             super().on_headers_complete()
             self.headers = []  # trailers after a body are not headers of the request
 
@@ -112,11 +120,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._await_head()
         super().on_response_complete()
         if self.cycle is not None and not self.cycle.response_complete:
-            self._head_deadline = None  # the next request has already arrived
+            self._end_wait()  # the next request has already arrived
 
     def resume_writing(self) -> None:
         self._unread_since = None
         super().resume_writing()
+
+    def make_room(self) -> None:
+        """Close the connection, which waits for a request, in favour of a newer one."""
+        self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Reject input that is not HTTP, unless input is ignored."""
@@ -161,7 +173,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self._abandon_request():
             self.transport.abort()
             return
-        body = orjson.dumps(envelope(message, "invalid_request_error", None, code))
+        body = orjson.dumps(envelope(message, error_type(status), None, code))
         head = f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.loop.call_later(_LINGER_SECONDS, self.transport.close)
@@ -177,6 +189,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._head_deadline = self.loop.time() + self.stall_seconds
+        if self.connection_limit is not None:
+            self.connection_limit.wait(self)
+
+    def _end_wait(self) -> None:
+        self._head_deadline = None
+        if self.connection_limit is not None:
+            self.connection_limit.serve(self)
 
     def _schedule_check(self) -> None:
         self._timer = self.loop.call_later(self.stall_seconds / _CHECKS, self._check)

@@ -1,5 +1,4 @@
-"""Metrics of single adapters and tenants: what routers need, under opaque ids, is public; the rest, with names, is for
-the operator."""
+"""Metrics of single adapters and tenants, for the operator: whose adapters are busy is known to nobody else."""
 
 import time
 from collections.abc import Iterator
@@ -24,24 +23,37 @@ _MAX_LISTED = 128  # adapters in one label's value
 _LEVELS = {pb.TIER_HOST: "cpu", pb.TIER_DISK: "disk"}  # vLLM's help, except the last
 
 
-def lora_requests_info(stats: pb.StatsResponse, names: Names) -> Metric:
-    """Return vLLM's gauge, by which inference gateways prefer a server that has the adapter; its value is the time."""
+def lora_requests_info(stats: pb.StatsResponse, names: Names | None) -> Metric:
+    """Return vLLM's gauge, by which inference gateways prefer a server that has the adapter; its value is the time.
+    With None the lists are empty, as they are for everybody but the operator."""
     family = GaugeMetricFamily(
         "vllm:lora_requests_info",
         "Adapters with completions in the batch and in the queue; the value is the time.",
         labels=("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
     )
-    running = [_model_name(each.adapter, each.id, names) for each in stats.demand if each.running]
-    waiting = [_model_name(each.adapter, each.id, names) for each in stats.demand if each.waiting]
+    shown = () if names is None else stats.demand
+    running = [_model_name(each.adapter, each.id, names or {}) for each in shown if each.running]
+    waiting = [_model_name(each.adapter, each.id, names or {}) for each in shown if each.waiting]
     family.add_metric((str(stats.slots_total), _listed(running), _listed(waiting)), time.time())
     return family
 
 
-def lora_residency(stats: pb.StatsResponse, names: Names, served_base: str) -> Iterator[Metric]:
-    """Yield vLLM's gauges of the adapters that are loaded, idle ones included.
+def lora_residency(stats: pb.StatsResponse, names: Names | None, served_base: str) -> Iterator[Metric]:
+    """Yield vLLM's gauges of the adapters that are loaded, idle ones included; with None their numbers only.
 
     `served_base` is the `model_name` by which routers recognize requests for the base model; empty if it is hidden.
     """
+    if names is not None:
+        yield _loaded(stats, names)
+    on_device = GaugeMetricFamily(
+        "vllm:num_gpu_loaded_lora_adapters", "Adapters on the device.", labels=("model_name",)
+    )
+    on_device.add_metric((served_base,), len(stats.residents))
+    yield on_device
+    yield GaugeMetricFamily("vllm:max_gpu_lora_adapters", "Adapter slots on the device.", value=stats.slots_total)
+
+
+def _loaded(stats: pb.StatsResponse, names: Names) -> Metric:
     loaded = GaugeMetricFamily(
         "vllm:lora_adapter_loaded",
         "1 for each adapter on the device (gpu), in host memory (cpu) or on disk.",
@@ -51,13 +63,7 @@ def lora_residency(stats: pb.StatsResponse, names: Names, served_base: str) -> I
     held += [(_model_name(each.adapter, each.id, names), _LEVELS[each.tier], False, each.rank) for each in stats.cached]
     for name, level, pinned, rank in dict.fromkeys(held):  # versions of an adapter share its name
         loaded.add_metric((name, level, str(pinned).lower(), str(rank or "")), 1)
-    yield loaded
-    on_device = GaugeMetricFamily(
-        "vllm:num_gpu_loaded_lora_adapters", "Adapters on the device.", labels=("model_name",)
-    )
-    on_device.add_metric((served_base,), len(stats.residents))
-    yield on_device
-    yield GaugeMetricFamily("vllm:max_gpu_lora_adapters", "Adapter slots on the device.", value=stats.slots_total)
+    return loaded
 
 
 def vllm_load(stats: pb.StatsResponse) -> Iterator[Metric]:

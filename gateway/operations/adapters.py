@@ -1,7 +1,5 @@
 """Operations on a tenant's adapters, for REST and gRPC."""
 
-import asyncio
-
 from loragate.adapter_store.adapters import adapter as stored
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AliasTarget, VersionStatus
 from loragate.adapter_store.adapters.filter import AdapterFilter
@@ -40,7 +38,7 @@ async def publish(
 ) -> Result[AdapterVersion]:
     """Publish the next version of the upload's name, once for `once`. It stays `verifying` until an engine has tried
     it."""
-    content = () if once.key is None else await asyncio.to_thread(upload.identity)
+    content = () if once.key is None else await use.file_threads.run(caller.tenant_id, upload.identity)
     async with once.attempt(caller.tenant_id, *content) as attempt:
         if attempt.earlier is not None:
             return attempt.earlier

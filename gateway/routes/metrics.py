@@ -21,6 +21,8 @@ from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
 from loragate.gateway.observability.finetune_families import finetune_families
 from loragate.gateway.openapi.responses import describes
+from loragate.gateway.resilience.timeouts import elapsed
+from loragate.gateway.resilience.ttl_cache import CachedRead
 from loragate.gateway.services import Services
 from loragate.v1 import engine_pb2 as pb
 
@@ -30,19 +32,35 @@ router = APIRouter(tags=["health"])
 @router.get("/metrics")
 @describes(None, json=False, media={CONTENT_TYPE: "Prometheus' text format."})
 async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
-    """Return metrics for Prometheus. With the admin key they include metrics by adapter and by tenant, with the
-    adapters' names."""
-    stats = await (use.engine_stats.shared() if operator is None else use.engine_stats.detailed())
-    families = [*_own_families(use, all_of_them=operator is not None), *engine_families(stats)]
-    families += finetune_families(use.config.data_dir)
+    """Return metrics for Prometheus. With the admin key they are current and include metrics by adapter and by tenant,
+    with the adapters' names; without it, they may be a second old."""
+    page = await (use.public_metrics.get("", lambda: _public_page(use)) if operator is None else _whole_page(use))
+    return Response(page, media_type=CONTENT_TYPE)
+
+
+async def _public_page(use: Services) -> CachedRead[bytes]:
+    """Return what everybody may see: no names, no ids, nothing of a single tenant."""
+    read_at, stats = elapsed(), await use.engine_stats.shared()
+    families = _common_families(use, stats, all_of_them=False)
     if stats is not None:
-        names = {} if operator is None else await _names(use, stats)
-        manifest = None if operator is None else use.link.manifest
-        served_base = "" if manifest is None else manifest.model_id
+        families += [lora_requests_info(stats, None), *lora_residency(stats, None, ""), *vllm_load(stats)]
+    return CachedRead(exposition(families), None, read_at)
+
+
+async def _whole_page(use: Services) -> bytes:
+    stats = await use.engine_stats.detailed()
+    families = _common_families(use, stats, all_of_them=True)
+    if stats is not None:
+        names = await _names(use, stats)
+        served_base = "" if use.link.manifest is None else use.link.manifest.model_id
         families += [lora_requests_info(stats, names), *lora_residency(stats, names, served_base), *vllm_load(stats)]
-        if operator is not None:
-            families += [*adapter_families(stats, names), *tenant_families(stats)]
-    return Response(exposition(families), media_type=CONTENT_TYPE)
+        families += [*adapter_families(stats, names), *tenant_families(stats)]
+    return exposition(families)
+
+
+def _common_families(use: Services, stats: pb.StatsResponse | None, *, all_of_them: bool) -> list[Metric]:
+    own = _own_families(use, all_of_them=all_of_them)
+    return [*own, *engine_families(stats), *finetune_families(use.config.data_dir)]
 
 
 def _own_families(use: Services, *, all_of_them: bool) -> Iterator[Metric]:

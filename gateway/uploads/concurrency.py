@@ -3,9 +3,11 @@
 Each upload may be as slow as the pace allows; this limits their number.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakValueDictionary
 
 from loragate.gateway.errors import TooManyRequests
 
@@ -18,6 +20,7 @@ class UploadLimiter:
     def __init__(self, max_uploads: int = MAX_UPLOADS) -> None:
         self._max_uploads = max_uploads
         self._taken: Counter[str] = Counter()
+        self._digest_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @contextmanager
     def acquire(self, tenant_id: str) -> Iterator[None]:
@@ -34,3 +37,10 @@ class UploadLimiter:
             self._taken[tenant_id] -= 1
             if not self._taken[tenant_id]:
                 del self._taken[tenant_id]
+
+    def digest_lock(self, tenant_id: str) -> asyncio.Lock:
+        """Return the lock of the tenant's computations of digests over gigabytes, of which it has one at a time."""
+        lock = self._digest_locks.get(tenant_id)
+        if lock is None:
+            lock = self._digest_locks[tenant_id] = asyncio.Lock()
+        return lock

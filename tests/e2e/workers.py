@@ -86,7 +86,8 @@ class Workers:
     def metrics(self) -> dict[str, float]:
         """Return the sums over all labels by metric name."""
         sums: dict[str, float] = {}
-        text = httpx.get(self.server.base_url + "/metrics", timeout=60).raise_for_status().text
+        with self.server.admin() as http:  # without the key, the page may be a second old
+            text = http.get("/metrics").raise_for_status().text
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value

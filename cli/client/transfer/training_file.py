@@ -40,7 +40,7 @@ def validate(file: Path, method: str, min_examples: int) -> None:
         report = validate_file(source, lambda done: progress.update(task, completed=done))
         progress.update(task, completed=file.stat().st_size)
     reason = report.rejection(Method(method), min_examples)
-    if report.problem_count:
+    if report.problems:
         reason = "\n  ".join(report.problems_by_line)
     if reason is not None:
         raise CliError(f"{file} cannot be used for training and was not uploaded: {reason}")

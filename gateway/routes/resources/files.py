@@ -12,6 +12,7 @@ from loragate.gateway.dependencies.requirements import By, FileKeeper
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.bodies import announced_size
+from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.prefetch_first import prefetch_first
 from loragate.gateway.objects.files import DeletedFile, File, FileList
@@ -82,13 +83,14 @@ async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Respon
 async def append_to_file(
     file_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
 ) -> Response:
-    """Append lines to a file that was created with `open`. Send a multipart form with `data`, at most 8 MiB of whole
-    lines. Either all lines are appended or, if one is invalid, none; they must have the format of the file's first
-    line. The file closes by itself an hour after the last append."""
+    """Append lines to a file that was created with `open`. Send a multipart form with `data`, at most 8 MiB and
+    65,536 whole lines. Either all lines are appended or, if one is invalid, none; they must have the format of the
+    file's first line. The file closes by itself an hour after the last append."""
     await actions.get(use, caller, file_id)
     with use.upload_limiter.acquire(caller.tenant_id):
         async with receive_data(request, MAX_APPEND_BYTES, use.config) as content:
-            return (await actions.append(use, caller, by, file_id, content, once)).response()
+            work = actions.append(use, caller, by, file_id, content, once)
+            return (await supervise(work, request.receive, use.lifecycle)).response()
 
 
 @router.post("/{file_id}/close")

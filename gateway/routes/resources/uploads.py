@@ -9,6 +9,7 @@ from loragate.gateway.dependencies.idempotency_key import OnlyOnce
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, FileKeeper
 from loragate.gateway.dependencies.services import Use
+from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.files import Upload, UploadPart, UploadPartList
 from loragate.gateway.openapi.responses import describes
@@ -61,16 +62,19 @@ async def list_upload_parts(upload_id: str, caller: FileKeeper, use: Use) -> Res
 
 
 @router.post("/{upload_id}/complete")
-@describes(Upload, errors=(409,))
+@describes(Upload, errors=(409, 429))
 async def complete_upload(
     upload_id: str,
     caller: FileKeeper,
     by: By,
+    request: Request,
     body: Annotated[UploadComplete, Depends(JsonBody(UploadComplete))],
     use: Use,
 ) -> Response:
     """Create the file from these parts, in this order. Repeating the request returns the same file."""
-    return json_response(await actions.complete_upload(use, caller, by, upload_id, body))
+    with use.upload_limiter.acquire(caller.tenant_id):
+        work = actions.complete_upload(use, caller, by, upload_id, body)
+        return json_response(await supervise(work, request.receive, use.lifecycle))
 
 
 @router.post("/{upload_id}/cancel")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loragate.finetune.data import jsonl as jsonl_module
 from loragate.finetune.data.formats import Format, Method
 from loragate.finetune.data.jsonl import MAX_LINE_BYTES, read_lines
 from loragate.finetune.data.validation import MIN_EXAMPLES, ValidationReport, validate
@@ -78,7 +79,7 @@ BAD: list[tuple[Any, str, str | None]] = [
 @pytest.mark.parametrize(("document", "words", "param"), BAD)
 def test_a_bad_line_is_named_with_its_reason(document: Any, words: str, param: str | None) -> None:
     found = examined(jsonl(CHAT, document, CHAT))
-    assert (found.examples, found.problem_count) == (2, 1)
+    assert (found.examples, len(found.problems)) == (2, 1)
     assert (found.problems[0].line, found.problems[0].param) == (2, param)
     assert words in str(found.problems[0])
 
@@ -87,7 +88,7 @@ def test_a_bad_line_is_named_with_its_reason(document: Any, words: str, param: s
     ("content", "words"),
     [
         (b"{'text': 1}\n", "not valid JSON"),
-        (b'{"text": "\xff"}\n', "not valid JSON"),
+        (b'{"text": "\xff"}\n', "not UTF-8: byte 11 of the line is 0xff"),
         (b'{"text": NaN}\n', "not valid JSON"),
         (b'{"text": ' + b"[" * 5000 + b"\n", "not valid JSON"),
         (b'{"text": "a"', "not valid JSON"),
@@ -106,16 +107,44 @@ def test_a_bad_line_is_named_with_its_reason(document: Any, words: str, param: s
 )
 def test_a_file_of_one_bad_line(content: bytes, words: str) -> None:
     found = examined(content)
-    assert found.problem_count == 1
+    assert len(found.problems) == 1
     assert words in str(found.problems[0])
     assert str(found.problems[0]).startswith("Line 1: ")
 
 
-def test_the_first_twenty_problems_are_reported_and_the_others_counted() -> None:
-    found = examined(jsonl(*[CHAT, {"messages": [USER]}] * 30))
-    assert (found.examples, len(found.problems), found.problem_count) == (30, 20, 30)
+def test_validation_stops_at_twenty_problems() -> None:
+    file = BytesIO(jsonl(*[CHAT, {"messages": [USER]}] * 30))
+    found = validate(file)
+    assert (found.examples, len(found.problems), found.stopped) == (20, 20, True)
     assert [problem.line for problem in found.problems] == list(range(2, 42, 2))
-    assert (found.rejection(Method.SUPERVISED) or "").endswith("and 10 more")
+    assert (found.rejection(Method.SUPERVISED) or "").endswith("; later lines were not checked")
+    read = b"".join(file.getvalue().splitlines(keepends=True)[:41])
+    assert file.tell() == len(read), "one line beyond the last problem"
+
+
+def test_twenty_problems_in_all_are_reported_as_all() -> None:
+    found = examined(jsonl(*[{"messages": [USER]}] * 20))
+    assert (len(found.problems), found.stopped) == (20, False)
+    assert "later lines" not in found.problems_text
+
+
+@pytest.mark.parametrize("line", [b"\n", b'{"text": "a"}\n'])
+def test_a_file_has_a_bounded_number_of_lines(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter lines cost more time than space, blank ones too."""
+    monkeypatch.setattr(jsonl_module, "MAX_LINES", 100)
+    assert examined(line * 100).problems == ()
+    found = examined(line * 1000)
+    assert [str(problem) for problem in found.problems] == ["Line 101: a file has at most 100 lines; split it"]
+
+
+def test_the_columns_and_bytes_of_a_problem_are_the_line_s_own() -> None:
+    """A parser that has read the line feed reports a second line, inside a message that names another."""
+    found = examined(b'{"text": "a"}\n{"text":\n{"text": "\xff"}\n{"text": "a" x}\r\n')
+    assert [str(problem) for problem in found.problems] == [
+        "Line 2: it is not valid JSON: EOF while parsing a value at column 8",
+        "Line 3: it is not UTF-8: byte 11 of the line is 0xff",
+        "Line 4: it is not valid JSON: expected `,` or `}` at column 14",
+    ]
 
 
 def test_too_few_examples_or_another_methods_format_are_rejected_with_the_reason() -> None:

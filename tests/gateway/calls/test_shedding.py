@@ -126,7 +126,7 @@ async def _overload(gateway: Gateway) -> None:
 
 
 async def _shed(gateway: Gateway) -> float:
-    async with gateway.http() as http:
+    async with gateway.admin() as http:
         lines = (await http.get("/metrics")).text.splitlines()
     (value,) = [line.split()[-1] for line in lines if line.startswith("loragate_gateway_shed_requests_total")]
     return float(value)

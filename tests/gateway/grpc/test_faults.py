@@ -144,7 +144,7 @@ async def test_logs_and_metrics_name_methods_and_contain_no_secrets(
     assert any(f'"route":"{method}"' in line and f'"tenant_id":"{gateway.tenant_id}"' in line for line in lines)
     assert "secret" not in caplog.text
     assert gateway.key not in caplog.text
-    async with gateway.http() as http:
+    async with gateway.admin() as http:
         metrics = (await http.get("/metrics")).text
     assert f'loragate_grpc_calls_total{{method="{method}",status="OK"}} 1.0' in metrics
     assert "loragate_grpc_calls_in_flight 0.0" in metrics

@@ -9,7 +9,9 @@ from typing import Any
 import openai
 import pytest
 
+from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.store import Store
+from loragate.gateway.operations import files as file_operations
 from tests.attacks.raw_http import exchange, head
 from tests.gateway import tiny_model
 from tests.gateway.running_gateway import Gateway
@@ -265,3 +267,29 @@ async def test_a_part_is_bounded(gateway: Gateway) -> None:
         assert (await exchange(gateway, announcing(gateway, url, 65 << 20))).status == 413
         wrong = await http.post(url, files={"file": b"x"})
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "file")
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_long_lists_are_read_in_portions(gateway: Gateway, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between which others are served."""
+    read: list[int] = []
+    really = FileRepository.list
+
+    async def portion(self: FileRepository, *arguments: Any, limit: int, **options: Any) -> Any:
+        read.append(limit)
+        return await really(self, *arguments, limit=limit, **options)
+
+    monkeypatch.setattr(file_operations, "_LISTED_AT_ONCE", 3)
+    monkeypatch.setattr(FileRepository, "list", portion)
+    async with gateway.http() as http:
+        for _ in range(8):
+            await http.post("/v1/files", data={"purpose": "adapter"}, files={"file": b"x"})
+        whole = (await http.get("/v1/files", params={"order": order})).json()
+        assert read == [3, 3, 3]
+        found = [file["id"] for file in whole["data"]]
+        assert (len(set(found)), whole["has_more"]) == (8, False)
+        page = (await http.get("/v1/files", params={"order": order, "after": found[1], "limit": 5})).json()
+        assert [file["id"] for file in page["data"]] == found[2:7]
+        assert page["has_more"] is True
+        last = (await http.get("/v1/files", params={"order": order, "after": found[6]})).json()
+        assert ([file["id"] for file in last["data"]], last["has_more"]) == (found[7:], False)
