@@ -57,7 +57,7 @@ PART_FORM: dict[str, Any] = {
 
 LINES_FORM: dict[str, Any] = {
     "type": "object",
-    "description": "Lines of JSON, at most 8 MiB.",
+    "description": "Lines of JSON, at most 65,536 and 8 MiB.",
     "properties": {"data": {"type": "string", "format": "binary"}},
     "required": ["data"],
     "additionalProperties": False,
