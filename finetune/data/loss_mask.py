@@ -18,6 +18,10 @@ from loragate.prompts.tools import Tool
 
 Span = tuple[int, int]  # characters [start, stop)
 
+_FILE_RENDERING = 20_000_000  # messages rendered for any file; about two minutes
+_BYTES_A_RENDERING = 4
+_CHARACTERS_A_RENDERING = 256  # take as long as another message
+
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
@@ -39,7 +43,35 @@ class MaskedText:
         return MaskedText(self.text[:size], learned, self.plain, continues)
 
 
-def masked_texts(example: Example, template: ChatTemplate | None) -> list[MaskedText]:
+class RenderingBudget:
+    """The work that one training file may cause in the template.
+
+    A conversation is rendered up to each of its answers, so that the work grows with the square of its length: a
+    gigabyte of long conversations without text would take days. A file has a fixed amount, and a rendered message for
+    every few bytes, which is more than ordinary conversations need.
+    """
+
+    def __init__(self) -> None:
+        self._left = _FILE_RENDERING
+
+    def add(self, size: int) -> None:
+        """Add what a line of `size` bytes may take."""
+        self._left += size // _BYTES_A_RENDERING
+
+    def spend(self, messages: int, text: str) -> None:
+        """Spend what rendering this many messages as this text took. Raise InvalidLine beyond the budget."""
+        self._left -= messages + len(text) // _CHARACTERS_A_RENDERING
+        if self._left < 0:
+            raise InvalidLine(
+                "the conversations up to this line have too many answers to render the messages before each: split "
+                "long conversations, or give earlier answers the weight 0",
+                "messages",
+            )
+
+
+def masked_texts(
+    example: Example, template: ChatTemplate | None, budget: RenderingBudget | None = None
+) -> list[MaskedText]:
     """Return the samples of an example: two for a preference, the better answer first. Raise InvalidLine."""
     match example:
         case Text(text=text):
@@ -51,25 +83,30 @@ def masked_texts(example: Example, template: ChatTemplate | None) -> list[Masked
     if template is None:
         raise InvalidLine("the base model has no chat template: use prompts with completions, or texts", "messages")
     try:
-        return list(_masked_chat(example, template))
+        return list(_masked_chat(example, template, budget or RenderingBudget()))
     except TemplateError as error:
         raise InvalidLine(f"the base model's chat template rejects it: {error}", "messages") from None
 
 
-def _masked_chat(example: Conversation | Preference, template: ChatTemplate) -> Iterator[MaskedText]:
+def _masked_chat(
+    example: Conversation | Preference, template: ChatTemplate, budget: RenderingBudget
+) -> Iterator[MaskedText]:
     if isinstance(example, Conversation):
-        yield from _Chat(template, example.messages, example.tools or ()).samples()
+        yield from _Chat(template, budget, example.messages, example.tools or ()).samples()
         return
     for answer in (*example.preferred_output, *example.non_preferred_output):
-        chat = _Chat(template, [*example.input.messages, answer], example.input.tools or ())
+        chat = _Chat(template, budget, [*example.input.messages, answer], example.input.tools or ())
         yield chat.answer(len(example.input.messages))
 
 
 class _Chat:
     """One conversation under its template."""
 
-    def __init__(self, template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> None:
+    def __init__(
+        self, template: ChatTemplate, budget: RenderingBudget, messages: Sequence[ChatMessage], tools: Sequence[Tool]
+    ) -> None:
         self._template = template
+        self._budget = budget
         self._messages = messages
         self._rendered = template_messages(messages, template.traits)
         self._tools = [tool.for_template() for tool in tools]
@@ -108,7 +145,9 @@ class _Chat:
         return text
 
     def _text(self, count: int, *, prompt: bool = False) -> str:
-        return self._template.render(self._rendered[:count], self._tools, prompt=prompt)
+        text = self._template.render(self._rendered[:count], self._tools, prompt=prompt)
+        self._budget.spend(count, text)
+        return text
 
 
 def _after(prompt: str, text: str) -> MaskedText:

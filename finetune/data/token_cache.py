@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.formats import Format
-from loragate.finetune.data.loss_mask import MaskedText, masked_texts
+from loragate.finetune.data.loss_mask import MaskedText, RenderingBudget, masked_texts
 from loragate.finetune.data.token_file import FACTS, TokenFile, TokenFileBroken, TokenFileWriter
 from loragate.finetune.data.tokenization_config import TokenizationConfig
 from loragate.finetune.data.truncation import Truncator
@@ -160,6 +160,7 @@ class FileTokenizer:
     ) -> None:
         self._tokenization = tokenization
         self._validator = Validator(on_progress)
+        self._budget = RenderingBudget()
         self._encoder = Encoder(tokenization.tokenizer, tokenization.end_ids)
         self._truncator = Truncator(tokenization.tokenizer, tokenization.end_ids, max_length)
         self._samples = _CountingWriter(writer, max_length)
@@ -186,9 +187,12 @@ class FileTokenizer:
             yield
 
     def _masked(self, file: BinaryIO) -> Iterator[list[MaskedText]]:
+        template = self._tokenization.template
         for line, example in self._validator.examples(file):
+            self._budget.add(len(line.content))
             try:
-                yield [self._truncator.truncate(text) for text in masked_texts(example, self._tokenization.template)]
+                texts = masked_texts(example, template, self._budget)
+                yield [self._truncator.truncate(text) for text in texts]
             except InvalidLine as error:
                 self._validator.reject(line, error)
 
