@@ -14,9 +14,7 @@ from loragate.finetune.data.tokenization_config import tokenization_config
 from loragate.prompts.chat_template import ChatTemplate
 from loragate.v1 import engine_pb2 as pb
 
-TEMPLATE = (
-    "{% for m in messages %}{{ m.role + m.content }}{% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
-)
+TEMPLATE = "{% for m in messages %}{{ m.role + m.content }}{% endfor %}{{ 'assistant' if add_generation_prompt }}"
 TURNS = [{"role": role, "content": "x"} for _ in range(100) for role in ("user", "assistant")]
 RENDERED = 2 * sum(range(1, 200, 2)) + 100  # messages: up to each answer, without it and with it, and the whole
 
