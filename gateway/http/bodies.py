@@ -124,9 +124,8 @@ class BodyCounter:
 class BodyBudget:
     """The memory that bodies take in this process from before they arrive until they are parsed.
 
-    A tenant may use as much of it as it leaves free for others: alone it has half, and however many tenants take all
-    they can, others find room. For small bodies it may use four times what it leaves free, so that a tenant whose large
-    bodies are slow can still send chats.
+    A tenant may use as much of it as it leaves free for others: alone it has half. For small bodies it may use four
+    times what it leaves free, so that chats find room beside the large bodies of the same tenant and of any others.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -4,6 +4,7 @@ another tenant's."""
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -86,10 +87,13 @@ async def test_large_bodies_of_clients_that_left_are_not_parsed(
     attacked: Gateway, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_body, "validated", gate.before(json_body.validated))
-    for _ in range(10):
-        async with connected(attacked) as connection:
+    async with AsyncExitStack() as stack:
+        for _ in range(10):
+            connection = await stack.enter_async_context(connected(attacked))
             await connection.send(post(attacked, large("attacker")))
-            await gate.reached()
+        while attacked.lifecycle.running < 10:
+            await asyncio.sleep(0.01)
+        await gate.reached()
     assert await attacked.lifecycle.idle(PATIENCE / 2), "those that wait have left, too"
     gate.opened.set()
     async with attacked.http() as http:
