@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,7 +21,7 @@ from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
 from loragate.gateway.http.connection_limit import ConnectionLimit
-from loragate.gateway.http.guarded_protocol import protocol
+from loragate.gateway.http.guarded_protocol import GuardedProtocol, protocol
 from loragate.gateway.http.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -86,8 +87,9 @@ class _DrainingServer(uvicorn.Server):
                 acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
                 self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn only closes it
 
-    def _protocol(self) -> asyncio.Protocol:
-        return self.config.http_protocol_class(self.config, self.server_state, self.lifespan.state)
+    def _protocol(self) -> GuardedProtocol:
+        kind = cast(type[GuardedProtocol], self.config.http_protocol_class)
+        return kind(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """After a second signal, end the process here. Python's own shutdown would cancel what is still running, and

@@ -51,9 +51,9 @@ class JsonBody(Generic[M]):
                 return await parsing
             return await supervise(parsing, request.receive, services.lifecycle)
 
-    def _parse(self, body: bytes | bytearray) -> M:
+    def _parse(self, body: bytearray) -> M:
         if self.optional and not body:
-            body = b"{}"
+            body = bytearray(b"{}")
         try:
             # Nesting is bounded by the parser (200 levels), and so is the length of numbers.
             document = pydantic_core.from_json(body, allow_inf_nan=False)

@@ -38,6 +38,7 @@ class Pace:
 
 
 T = TypeVar("T")
+B = TypeVar("B", bytes, bytearray)
 
 INLINE_BYTES = 64 << 10  # about a millisecond
 _SMALL_SHARE = 4
@@ -75,7 +76,7 @@ def check_encoding(request: Request) -> None:
         raise UnsupportedMediaType("Compressed bodies are not accepted.", param="content-encoding")
 
 
-async def parse_body(threads: TenantThreads, tenant_id: str | None, parse: Callable[[bytes], T], raw: bytes) -> T:
+async def parse_body(threads: TenantThreads, tenant_id: str | None, parse: Callable[[B], T], raw: B) -> T:
     """Return what `parse` makes of the body: small bodies at once, large ones off the event loop and a few at a time.
 
     A parsed body takes up to thirty times the memory of the raw one. The threads are separate from those in which
