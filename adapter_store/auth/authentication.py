@@ -2,7 +2,7 @@
 
 import hmac
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -22,6 +22,7 @@ from loragate.adapter_store.auth.principal import AdminPrincipal, Authentication
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
+from loragate.adapter_store.timestamps import SteadyTime
 
 
 class Authenticator:
@@ -30,7 +31,7 @@ class Authenticator:
     def __init__(self, database: Database, hasher: KeyHasher) -> None:
         self._database = database
         self._hasher = hasher
-        self._latest = datetime.min.replace(tzinfo=UTC)
+        self._time = SteadyTime()
 
     async def authenticate(self, key: str) -> Authentication | None:
         """Return the principal of a key; None if it is not, or no longer, a key of this installation."""
@@ -86,9 +87,9 @@ class Authenticator:
         return Authentication(principal, seconds_left)
 
     def _seconds_left(self, expires_at: datetime | None, now: datetime) -> float:
-        """Return the time until expiry by a clock that never runs backwards, so that expired keys stay expired."""
-        self._latest = max(self._latest, now)
-        return math.inf if expires_at is None else (expires_at - self._latest).total_seconds()
+        """Return the time until expiry. A database's clock that is set back revives no expired key."""
+        steady = self._time.now(now.timestamp())
+        return math.inf if expires_at is None else expires_at.timestamp() - steady
 
     async def _admin(self, session: AsyncSession, key: str) -> Authentication | None:
         stored = await read_fact(session, ADMIN_KEY_HASH)

@@ -16,9 +16,9 @@ from loragate.adapter_store.auth.credentials import MAX_KEY_LENGTH
 from loragate.adapter_store.auth.principal import AdminPrincipal, Principal, Scope, TenantPrincipal
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.timestamps import elapsed
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.errors import Forbidden
-from loragate.gateway.resilience.timeouts import elapsed
 from loragate.gateway.resilience.ttl_cache import CachedRead, TTLCache
 
 _MAX_KEYS = 10_000

@@ -9,8 +9,8 @@ import orjson
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
+from loragate.adapter_store.timestamps import elapsed
 from loragate.gateway.config.oidc import check_provider_url
-from loragate.gateway.resilience.timeouts import elapsed
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from joserfc.errors import JoseError
 from joserfc.jwt import JWTClaimsRegistry
 
 from loragate.adapter_store.auth.principal import AdminPrincipal
+from loragate.adapter_store.timestamps import SteadyTime
 from loragate.gateway.auth.issuer_keys import IssuerKeys, KeysUnavailable
 from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.errors import Forbidden, Unavailable
@@ -25,7 +26,7 @@ class OidcOperators:
     def __init__(self, config: OidcConfig) -> None:
         self._config = config
         self._keys = IssuerKeys(config.issuer)
-        self._latest = 0
+        self._time = SteadyTime()
         self._registry = JWTClaimsRegistry(
             now=self._now,
             leeway=_CLOCK_SKEW_SECONDS,
@@ -63,9 +64,8 @@ class OidcOperators:
         return AdminPrincipal(subject)
 
     def _now(self) -> int:
-        """Return the time, which never goes back, so that setting the clock back does not revive expired tokens."""
-        self._latest = max(self._latest, int(time.time()))
-        return self._latest
+        """Return the time. Setting the clock back does not revive expired tokens."""
+        return int(self._time.now(time.time()))
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:

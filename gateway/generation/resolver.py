@@ -8,10 +8,10 @@ from loragate.adapter_store.adapters.routing import Route
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.scopes import TenantScope
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.timestamps import elapsed
 from loragate.finetune.jobs.model_name import parse_tuned_name
 from loragate.gateway.errors import NotFound
 from loragate.gateway.generation.request import Target
-from loragate.gateway.resilience.timeouts import elapsed
 from loragate.gateway.resilience.ttl_cache import CachedRead, TTLCache
 from loragate.gateway.text.base_model import BaseModel
 

@@ -1,7 +1,6 @@
-"""Waiting with a time limit, by a clock that the wall clock does not move."""
+"""Waiting with a time limit."""
 
 import asyncio
-import time
 from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TypeVar
@@ -9,12 +8,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _LATE_SECONDS = 0.01
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def elapsed() -> float:
-    """Return seconds that ignore changes of the wall clock and, where the system has such a clock, include sleep."""
-    return time.clock_gettime(_CLOCK)
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:

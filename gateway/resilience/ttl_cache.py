@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from loragate.gateway.resilience.timeouts import elapsed
+from loragate.adapter_store.timestamps import elapsed
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

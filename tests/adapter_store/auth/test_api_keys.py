@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import literal, select, update
 
+from loragate.adapter_store import timestamps
 from loragate.adapter_store.auth import authentication
 from loragate.adapter_store.auth.credentials import public_id_of
 from loragate.adapter_store.auth.principal import AdminPrincipal, Scope, TenantPrincipal
@@ -190,13 +191,30 @@ async def test_setting_the_clock_back_revives_no_key(world: Any, monkeypatch: py
     noon = datetime(2100, 1, 1, 12, tzinfo=UTC)
     made = await _create(world, expires_at=noon)
 
-    async def at(moment: datetime) -> Any:
+    async def at(moment: datetime, seconds: float) -> Any:
         monkeypatch.setattr(authentication, "database_now", lambda: literal(moment, UtcDateTime()))
+        monkeypatch.setattr(timestamps, "elapsed", lambda: seconds)
         return await world.store.authenticate(made.secret)
 
-    assert (await at(noon - timedelta(hours=1))).seconds_left == 3600
-    assert await at(noon) is None
-    assert await at(noon - timedelta(hours=1)) is None
+    assert (await at(noon - timedelta(hours=1), 0)).seconds_left == 3600
+    assert await at(noon, 3600) is None
+    assert await at(noon - timedelta(hours=1), 3601) is None
+
+
+async def test_a_clock_that_jumped_forward_costs_no_key_its_life(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    noon = datetime(2100, 1, 1, 12, tzinfo=UTC)
+    made = await _create(world, expires_at=noon)
+
+    async def at(moment: datetime, seconds: float) -> Any:
+        monkeypatch.setattr(authentication, "database_now", lambda: literal(moment, UtcDateTime()))
+        monkeypatch.setattr(timestamps, "elapsed", lambda: seconds)
+        return await world.store.authenticate(made.secret)
+
+    assert await at(noon - timedelta(hours=1), 0) is not None
+    assert await at(noon + timedelta(days=7), 10) is None, "the jump may be a correction"
+    found = await at(noon - timedelta(hours=1) + timedelta(seconds=20), 20)
+    assert found is not None, "the database's clock is right again"
+    assert found.seconds_left == pytest.approx(3580, abs=1)
 
 
 async def test_expiry_uses_the_databases_clock(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

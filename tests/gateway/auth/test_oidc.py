@@ -15,6 +15,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
+from loragate.adapter_store import timestamps
 from loragate.adapter_store.auth.principal import AdminPrincipal
 from loragate.gateway.auth import issuer_keys
 from loragate.gateway.auth.issuer_keys import IssuerKeys, KeysUnavailable
@@ -138,13 +139,25 @@ async def test_clocks_may_differ_a_little(issuer: Issuer) -> None:
 
 
 async def test_setting_the_clock_back_revives_no_token(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    operators, now = OidcOperators(issuer.config()), time.time()
+    operators, now, since = OidcOperators(issuer.config()), time.time(), timestamps.elapsed()
     token = issuer.token(exp=int(now) + 60)
     assert await operators.principal(token) is not None
+    monkeypatch.setattr(timestamps, "elapsed", lambda: since + 120)
+    assert await operators.principal(token) is None, "even if the clock was never seen at a later time"
     monkeypatch.setattr(time, "time", lambda: now + 120)
     assert await operators.principal(token) is None
     monkeypatch.setattr(time, "time", lambda: now)
     assert await operators.principal(token) is None
+
+
+async def test_a_clock_that_jumped_forward_locks_nobody_out(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    operators, now = OidcOperators(issuer.config()), time.time()
+    token = issuer.token(exp=int(now) + 600)
+    assert await operators.principal(token) is not None
+    monkeypatch.setattr(time, "time", lambda: now + 7 * 86400)
+    assert await operators.principal(token) is None, "the jump may be a correction"
+    monkeypatch.setattr(time, "time", lambda: now + 1)
+    assert await operators.principal(token) is not None
 
 
 def signed_with_the_public_key(key: RSAKey, body: str) -> str:
