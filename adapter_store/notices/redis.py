@@ -16,7 +16,6 @@ from loragate.adapter_store.notices.notices import Listener, LocalNotices
 
 log = logging.getLogger(__name__)
 
-_CHANNEL = "loragate:notices"
 _SEND_SECONDS = 0.5
 _IDLE_SECONDS = 2.0  # after this time without a message, Redis is pinged
 _RECONNECT_SECONDS = 0.5
@@ -24,9 +23,9 @@ _FAULTS = (RedisError, OSError, TimeoutError)
 
 
 @asynccontextmanager
-async def redis_notices(url: str) -> AsyncIterator["RedisNotices"]:
-    """Listen for notices while the block runs."""
-    notices = RedisNotices(url)
+async def redis_notices(url: str, prefix: str = "loragate") -> AsyncIterator["RedisNotices"]:
+    """Listen for notices while the block runs. Installations that share a Redis have a `prefix` each."""
+    notices = RedisNotices(url, prefix)
     listening = asyncio.create_task(notices.listen(), name="notices")
     try:
         yield notices
@@ -40,8 +39,9 @@ async def redis_notices(url: str) -> AsyncIterator["RedisNotices"]:
 class RedisNotices:
     """Notices between processes. This process's own listeners are notified at once, also without Redis."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, prefix: str) -> None:
         self._local = LocalNotices()
+        self._channel = f"{prefix}:notices"  # of all of Redis: a database's number does not separate channels
         # Timeouts are applied by the callers: with its own timeout redis-py uses `asyncio.wait_for`, which before
         # Python 3.12 can lose a cancellation, and closing would then wait forever.
         self._redis = Redis.from_url(url, socket_timeout=None, socket_connect_timeout=None, retry=no_retries())
@@ -50,7 +50,7 @@ class RedisNotices:
         self._local.notify(tenant_id)
         try:
             async with asyncio.timeout(_SEND_SECONDS):
-                await self._redis.publish(_CHANNEL, tenant_id)
+                await self._redis.publish(self._channel, tenant_id)
         except _FAULTS as error:
             log.warning("a change notice could not be sent: %s", type(error).__name__)
 
@@ -63,7 +63,7 @@ class RedisNotices:
             try:
                 async with self._redis.pubsub() as channel:
                     async with asyncio.timeout(_SEND_SECONDS):
-                        await channel.subscribe(_CHANNEL)
+                        await channel.subscribe(self._channel)
                     await self._receive(channel)
             except _FAULTS as error:
                 log.warning("change notices are not received: %s", type(error).__name__)

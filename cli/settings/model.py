@@ -165,6 +165,7 @@ class Settings(BaseSettings):
     max_buffered_body_bytes: PositiveInt = 256 << 20
     database_url: str | None = None
     redis_url: RedisUrl | None = None
+    redis_prefix: Annotated[str, Field(pattern="^[A-Za-z0-9._-]{1,64}$")] = "loragate"
     limits: LimitSettings = LimitSettings()
     blob_url: str | None = None
     admin_key: AdminKey | None = None

@@ -27,6 +27,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             data_dir=settings.data_dir,
             grpc_listen=grpc_listen,
             redis_url=settings.redis_url,
+            redis_prefix=settings.redis_prefix,
             drain_seconds=settings.drain_seconds,
             workers=settings.workers,
             sharers=settings.replicas * settings.workers,

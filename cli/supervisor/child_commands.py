@@ -27,6 +27,7 @@ _GATEWAY = (
     "max_buffered_body_bytes",
     "database_url",
     "redis_url",
+    "redis_prefix",
     "workers",
     "replicas",
     "limits",

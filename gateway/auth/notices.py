@@ -14,5 +14,5 @@ async def open_notices(config: GatewayConfig) -> AsyncIterator[Notices]:
     if config.redis_url is None:
         yield LocalNotices()
         return
-    async with redis_notices(config.redis_url) as notices:
+    async with redis_notices(config.redis_url, config.redis_prefix) as notices:
         yield notices

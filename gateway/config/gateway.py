@@ -1,5 +1,6 @@
 """The gateway's settings, parsed once at the edge and frozen here."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from loragate.gateway.config.prices import Price
 from loragate.gateway.config.tracing import TracingConfig
 from loragate.gateway.http.bodies import Pace
 from loragate.gateway.tools.formats.detection import FORMATS
+
+_REDIS_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000, max_unfinished_jobs=32)
 """More than one machine can serve. They exist so that every response can report what remains."""
@@ -26,6 +29,7 @@ class GatewayConfig:
     data_dir: Path  # uploads are spooled here
     grpc_listen: str | None = None  # "host:port", port 0 picks a free one; None: no gRPC
     redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
+    redis_prefix: str = "loragate"  # of all names there
     workers: int = 1  # gateway processes that accept from the same listener
     sharers: int = 1  # gateway processes under one set of limits: replicas times workers
     default_limits: TenantLimits = DEFAULT_LIMITS  # of tenants that are created without limits
@@ -61,6 +65,8 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         self.imports.check_apart(self.blob_url)
+        if not _REDIS_PREFIX.fullmatch(self.redis_prefix):
+            raise ValueError(f"redis_prefix must be 1 to 64 of A-Z a-z 0-9 . _ -, got {self.redis_prefix!r}")
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
         counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_file_bytes", "max_n", "max_prompts")

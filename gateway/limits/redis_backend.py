@@ -29,7 +29,8 @@ class RedisBackend:
 
     async def execute(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
         """Execute the operations in one round trip. Raise BackendUnavailable."""
-        keys = [f"loragate:limits:{{{tenant_id}}}:{part}" for part in ("subjects", "leases", "expiries")]
+        start = f"{self._link.prefix}:limits:{{{tenant_id}}}"
+        keys = [f"{start}:{part}" for part in ("subjects", "leases", "expiries")]
         arguments: list[str | bytes] = [incarnation, orjson.dumps([operation.wire for operation in operations])]
         try:
             response = orjson.loads(await self._link.run(self._script, keys, arguments))

@@ -28,9 +28,15 @@ class RedisLink:
     back."""
 
     def __init__(
-        self, url: str, changed: Callable[[bool], None] = lambda unavailable: None, *, budget: float = BUDGET
+        self,
+        url: str,
+        changed: Callable[[bool], None] = lambda unavailable: None,
+        *,
+        budget: float = BUDGET,
+        prefix: str = "loragate",
     ) -> None:
         """Raise ValueError for an invalid URL of a Redis server."""
+        self.prefix = prefix  # of all names in Redis
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=_MAX_CONNECTIONS,

@@ -28,8 +28,8 @@ class Listener:
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[RedisNotices]:
-    async with redis_notices(url) as notices:
+async def connected(url: str, prefix: str = "loragate") -> AsyncIterator[RedisNotices]:
+    async with redis_notices(url, prefix) as notices:
         ear = Listener(notices)
         assert await ear.next() is None  # subscribed; earlier notices were missed
         yield notices
@@ -76,6 +76,14 @@ async def test_a_reconnected_process_is_notified(redis_server: RedisServer) -> N
         assert await own.next() == "tn_a", "a process hears itself without Redis"
         redis_server.start()
         assert await ear.next() is None, "and it may have missed something"
+
+
+async def test_another_installation_is_not_heard(redis_server: RedisServer) -> None:
+    async with connected(redis_server.url) as here, connected(redis_server.url, "staging") as other:
+        ear = Ear(here)
+        await other.announce("tn_other")
+        await here.announce("tn_own")
+        assert [await ear.next(), await ear.next()] == ["tn_own", "tn_own"], "at once, and through Redis"
 
 
 async def test_it_ends_whenever_it_is_cancelled(redis_server: RedisServer) -> None:

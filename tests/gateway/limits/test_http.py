@@ -253,6 +253,20 @@ async def test_quotas_apply_at_upload(limited: Gateway, tmp_path: Any) -> None:
     assert (await publish("b")).status_code == 201
 
 
+async def test_installations_on_one_redis_are_kept_apart(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], redis_server: RedisServer
+) -> None:
+    """Also those that have the same tenants, because one began as a copy of the other."""
+    statuses = []
+    for prefix in ("loragate", "loragate", "staging"):
+        used_by = replace(config, redis_url=redis_server.url, redis_prefix=prefix)
+        async with serving(used_by, engine, tenants) as gateway:
+            await gateway.until_ready()
+            await _limit(gateway, requests_per_minute=1)
+            statuses.append((await _send(gateway)).status_code)
+    assert statuses == [200, 429, 200]
+
+
 async def test_settled_usage_counts_after_a_restart(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], redis_server: RedisServer
 ) -> None:
