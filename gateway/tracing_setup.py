@@ -19,6 +19,7 @@ from loragate.gateway.grpc.tracing_interceptor import TracingInterceptor
 from loragate.gateway.http.tracing_middleware import TracingMiddleware
 from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.gateway.tracing.engine import TracedEngine
+from loragate.gateway.tracing.spans import RequestTracer
 
 _LAST_SECONDS = 2.0  # for the last spans, when this process ends
 
@@ -32,7 +33,8 @@ class Tracing:
         sampler = ParentBased(TraceIdRatioBased(config.sample_ratio))
         self._provider = TracerProvider(resource=resource, sampler=sampler, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(config.traces_url)))
-        self._tracer = self._provider.get_tracer("loragate", version("loragate"))
+        tracer = self._provider.get_tracer("loragate", version("loragate"))
+        self._tracer = RequestTracer(tracer, trusted=config.trust_traceparent)
         self.interceptor = TracingInterceptor(self._tracer)
 
     def watch(self, app: FastAPI) -> None:

@@ -11,11 +11,13 @@ _EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 class TracingConfig:
     """An OTLP collector's HTTP address, without `/v1/traces`. Without one, tracing is off.
 
-    `sample_ratio` is the share that is traced of the requests whose clients leave the decision to the server.
+    `sample_ratio` is the share of requests that is traced. With `trust_traceparent`, a caller's `traceparent` decides
+    instead, and its span becomes the parent: set it if only your own services or proxy can reach the gateway.
     """
 
     endpoint: str = field(default="", repr=False)  # it may hold a password
     sample_ratio: float = 1.0
+    trust_traceparent: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.sample_ratio <= 1:

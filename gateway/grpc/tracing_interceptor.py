@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import grpc
 import grpc.aio
-from opentelemetry.trace import Span, Tracer
+from opentelemetry.trace import Span
 
-from loragate.gateway.tracing.spans import request_spans, set_failed
+from loragate.gateway.tracing.spans import RequestTracer, set_failed
 
 _TRACED = "/loragate.v1."  # not health and reflection
 _SERVER_ERRORS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN})
@@ -18,7 +18,7 @@ Handler = Callable[[Any, Any], Awaitable[None]]
 class TracingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Uses the names and attributes of OpenTelemetry's conventions for RPC servers."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: RequestTracer) -> None:
         self._tracer = tracer
 
     async def intercept_service(
@@ -38,7 +38,7 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def _traced(self, handle: Handler, method: str, traceparent: str) -> Handler:
         async def traced(requests: Any, context: Any) -> None:
-            with request_spans(self._tracer, method.removeprefix("/"), traceparent) as spans:
+            with self._tracer.request(method.removeprefix("/"), traceparent) as spans:
                 try:
                     await handle(requests, context)
                 finally:

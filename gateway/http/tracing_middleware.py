@@ -1,18 +1,18 @@
 """A middleware that opens a span for each HTTP request."""
 
-from opentelemetry.trace import Span, Tracer
+from opentelemetry.trace import Span
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loragate.gateway.http.metrics import METHODS
 from loragate.gateway.http.middleware import PROBES
-from loragate.gateway.tracing.spans import request_spans, set_failed
+from loragate.gateway.tracing.spans import RequestTracer, set_failed
 
 
 class TracingMiddleware:
     """Uses the names and attributes of OpenTelemetry's conventions for HTTP servers."""
 
-    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+    def __init__(self, app: ASGIApp, tracer: RequestTracer) -> None:
         self._app = app
         self._tracer = tracer
 
@@ -29,7 +29,7 @@ class TracingMiddleware:
                 status = message["status"]
             await send(message)
 
-        with request_spans(self._tracer, method, Headers(scope=scope).get("traceparent", "")) as spans:
+        with self._tracer.request(method, Headers(scope=scope).get("traceparent", "")) as spans:
             try:
                 await self._app(scope, receive, watched)
             finally:

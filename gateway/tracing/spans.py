@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    format_trace_id,
+    get_current_span,
+    set_span_in_context,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from loragate.gateway.tracing.current import CURRENT
@@ -65,18 +75,31 @@ class RequestSpans:
         return carrier["traceparent"]
 
 
-@contextmanager
-def request_spans(tracer: Tracer, name: str, traceparent: str) -> Iterator[RequestSpans | None]:
-    """Trace the block. Yield None if the sampler, or the caller's `traceparent`, opts out.
+class RequestTracer:
+    """Opens the spans of requests. `trusted` says whether a caller's `traceparent` is."""
 
-    Nothing else is taken from the caller, because `tracestate` and `baggage` are free text.
-    """
-    parent = _TRACE_CONTEXT.extract({"traceparent": traceparent}, _NO_PARENT)
-    root = tracer.start_span(name, parent, SpanKind.SERVER)
-    spans = RequestSpans(tracer, root) if root.is_recording() else None
-    token = CURRENT.set(spans)
-    try:
-        yield spans
-    finally:
-        CURRENT.reset(token)
-        root.end()
+    def __init__(self, tracer: Tracer, *, trusted: bool) -> None:
+        self._tracer = tracer
+        self._trusted = trusted
+
+    @contextmanager
+    def request(self, name: str, traceparent: str) -> Iterator[RequestSpans | None]:
+        """Trace the block. Yield None if the sampler, or the `traceparent` of a trusted caller, opts out.
+
+        A stranger's `traceparent` decides nothing: it could flood the collector, hide requests, or add spans to
+        another's trace. It becomes a link. Nothing else is taken from any caller, because `tracestate` and `baggage`
+        are free text.
+        """
+        theirs = _TRACE_CONTEXT.extract({"traceparent": traceparent}, _NO_PARENT)
+        linked = get_current_span(theirs).get_span_context()
+        if self._trusted or not linked.is_valid:
+            root = self._tracer.start_span(name, theirs, SpanKind.SERVER)
+        else:
+            root = self._tracer.start_span(name, _NO_PARENT, SpanKind.SERVER, links=[Link(linked)])
+        spans = RequestSpans(self._tracer, root) if root.is_recording() else None
+        token = CURRENT.set(spans)
+        try:
+            yield spans
+        finally:
+            CURRENT.reset(token)
+            root.end()

@@ -47,7 +47,7 @@ async def traced(
 ) -> AsyncIterator[Gateway]:
     """The engine reports that a request waited for 5 ms and that its prompt took 2 ms."""
     engine.timings.queue_seconds, engine.timings.prefill_seconds = 0.005, 0.002
-    tracing = replace(config, tracing=TracingConfig(collector.endpoint))
+    tracing = replace(config, tracing=TracingConfig(collector.endpoint, trust_traceparent=True))
     async with serving(tracing, engine, tenants) as running:
         await running.until_ready()
         yield running
@@ -242,6 +242,26 @@ async def test_a_client_may_opt_out(traced: Gateway, collector: Collector) -> No
             assert traced.engine.submits[-1].traceparent
     await spans_of(collector, "POST /v1/completions")
     assert TRACE not in {span.trace for span in collector.spans}
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.0])
+async def test_strangers_decide_nothing(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], collector: Collector, ratio: float
+) -> None:
+    """Not whether they are traced, and not in which trace; the spans link to theirs."""
+    tracing = replace(config, tracing=TracingConfig(collector.endpoint, ratio))
+    async with serving(tracing, engine, tenants) as running, running.http() as http:
+        await running.until_ready()
+        for flags in ("00", "01"):
+            headers = {"traceparent": f"00-{TRACE}-{PARENT}-{flags}"}
+            await http.post("/v1/completions", json=TEXT, headers=headers)
+            assert bool(running.engine.submits[-1].traceparent) == bool(ratio)
+            assert TRACE not in running.engine.submits[-1].traceparent
+    roots = [span for span in collector.spans if span.name == "POST /v1/completions"]
+    assert len(roots) == 2 * ratio
+    assert len({span.trace for span in roots} | {TRACE}) == len(roots) + 1
+    links = [(link.trace_id.hex(), link.span_id.hex()) for root in roots for link in root.span.links]
+    assert links == [(TRACE, PARENT)] * len(roots)
 
 
 async def test_the_last_spans_are_sent_when_the_process_ends(
