@@ -153,6 +153,16 @@ class ShuttingDown(Unavailable):
         super().__init__("This server is shutting down. Send the request again.")
 
 
+_WAITS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+_LONGEST_WAIT = 60.0
+
+
+def rounded_wait(seconds: float) -> float:
+    """Return a wait that depends on all tenants' load, rounded up to one of a few steps, so that nobody can read the
+    load of others from it."""
+    return next((wait for wait in _WAITS if seconds <= wait), _LONGEST_WAIT)
+
+
 def _retry_headers(seconds: float) -> dict[str, str]:
     """Return HTTP's header in whole seconds, and the one in milliseconds that OpenAI's clients prefer."""
     return {"retry-after": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, round(1000 * seconds)))}

@@ -92,7 +92,7 @@ class Overload:
             return Failure(ErrorCode.OVERLOADED, message, self._retry(self._wait(request, tenant) / 2), own > 0)
         wait = 0.0 if free_seats >= request.n and not own else self._wait(request, tenant)
         if max_wait is not None and wait > max_wait:
-            message = f"its first token would be available about {wait - max_wait:.1f} s after its deadline"
+            message = "its first token would not be available before its deadline"
             return Failure(ErrorCode.OVERLOADED, message, self._retry(wait - max_wait), own > 0)
         return None
 

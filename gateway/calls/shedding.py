@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
+from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable, rounded_wait
 from loragate.gateway.instruments.tenant_counter import TenantCounter
 from loragate.v1 import engine_pb2 as pb
 
@@ -49,7 +49,7 @@ class SheddingMetrics:
 
 
 _RESUME = 0.75  # of the limit: a tenant whose requests are shed is admitted again below
-_RETRY_SECONDS = (1.0, 60.0)
+_MIN_RETRY_SECONDS = 1.0
 
 
 class Shedding:
@@ -81,7 +81,7 @@ class Shedding:
             return
         self._shed_tenants.add(tenant_id)
         self._metrics.shed(tenant_id)
-        raise _overloaded(wait, wait - resume)
+        raise _overloaded(wait - resume)
 
     def count_engine_rejection(self, caller: TenantPrincipal, error: ApiError) -> None:
         """Count an admitted request that the engine rejected: more arrived at once than its load report foresaw."""
@@ -102,8 +102,8 @@ class Shedding:
         return seconds * (max(0.0, load.active_weight - known_weight) + weight) / weight
 
 
-def _overloaded(wait: float, retry_after: float) -> Unavailable:
-    min_seconds, max_seconds = _RETRY_SECONDS
-    retry_after = min(max_seconds, max(min_seconds, retry_after))
-    message = f"The engine is overloaded at the moment: a request would wait for about {wait:.0f} s."
-    return Unavailable(f"{message} Please try again in {retry_after:.0f} s.", code=OVERLOADED, retry_after=retry_after)
+def _overloaded(retry_after: float) -> Unavailable:
+    """Return the error. Its message leaves out how long the request would wait, which others' requests decide."""
+    retry_after = rounded_wait(max(_MIN_RETRY_SECONDS, retry_after))
+    message = f"The engine is overloaded at the moment. Please try again in {retry_after:.0f} s."
+    return Unavailable(message, code=OVERLOADED, retry_after=retry_after)

@@ -1,7 +1,7 @@
 """Conversion of the engine's errors to errors of the API."""
 
 from loragate.engine.client.client import EngineError, EngineRequestError
-from loragate.gateway.errors import OVERLOADED, ApiError, InvalidRequest, TooManyRequests, Unavailable
+from loragate.gateway.errors import OVERLOADED, ApiError, InvalidRequest, TooManyRequests, Unavailable, rounded_wait
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -41,7 +41,7 @@ def api_error_from(error: EngineError, constraint: str | None = None) -> ApiErro
 
 def _overloaded(error: EngineRequestError) -> ApiError:
     """Return 429 if the tenant's own requests fill its queue, 503 if the engine is busy with all tenants' requests."""
-    retry_after = error.retry_after or 1
+    retry_after = rounded_wait(error.retry_after or 1)
     if error.own_queue:
         message = f"Too many of your requests are waiting already: {error.message}."
         return TooManyRequests(message, code=OVERLOADED, retry_after=retry_after)

@@ -100,11 +100,13 @@ def test_shedding_has_hysteresis() -> None:
 
 
 def test_the_retry_time_is_when_there_is_room_again() -> None:
+    """In steps, because what others do decides it."""
     reported = SheddingWithLoad()
-    reported.load = load(1.0, 0.5, flood=(1.0, 20.0))
-    assert reported.retry_after("flood") == pytest.approx(20.5 - 7.5)
-    reported.load = load(1.0, 0.5, flood=(1.0, 4000.0))
-    assert reported.retry_after("flood") == 60
+    for seconds, retry_after in ((20.0, 20), (20.1, 20), (27.0, 20), (27.1, 30), (4000.0, 60), (10.0, 5)):
+        reported.load = load(1.0, 0.5, flood=(1.0, seconds))
+        assert reported.retry_after("flood") == retry_after, seconds
+        with pytest.raises(Unavailable, match=f"at the moment. Please try again in {retry_after} s.$"):
+            reported.shedding.check(caller("flood"))
 
 
 def test_an_idle_engine_resets_the_shed_tenants() -> None:

@@ -225,13 +225,13 @@ async def test_bad_requests_name_the_field(client: Client, message: Any, param: 
             engine_pb.EngineError(code=engine_pb.ERROR_CODE_OVERLOADED, retry_after_ms=2300),
             grpc.StatusCode.UNAVAILABLE,
             "overloaded",
-            2.3,
+            5.0,
         ),
         (
             engine_pb.EngineError(code=engine_pb.ERROR_CODE_OVERLOADED, retry_after_ms=400, own_queue=True),
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             "overloaded",
-            0.4,
+            0.5,
         ),
     ],
 )
