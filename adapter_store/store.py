@@ -12,8 +12,8 @@ from loragate.adapter_store.audit.actor import SYSTEM, Actor
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.authentication import Authenticator
-from loragate.adapter_store.auth.credentials import KeyHasher
-from loragate.adapter_store.auth.installation import check_secret_key
+from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher, Plausibility
+from loragate.adapter_store.auth.installation import Installation, open_installation
 from loragate.adapter_store.auth.principal import Authentication
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
@@ -49,15 +49,22 @@ class Store:
     """The facade, one per process. Every method may also raise Unavailable (the database cannot be reached)."""
 
     def __init__(
-        self, database: Database, blobs: Blobs, secret_key: bytes, notices: Notices, retention: timedelta
+        self,
+        database: Database,
+        blobs: Blobs,
+        secret_key: bytes,
+        installation: Installation,
+        notices: Notices,
+        retention: timedelta,
     ) -> None:
         self.blobs = blobs
         self.notices = notices
         self._database = database
         self._secret_key = secret_key
         self._retention = retention
+        self._key_format = KeyFormat(installation.checksum_key)
         self._hasher = KeyHasher(secret_key)
-        self._authenticator = Authenticator(database, self._hasher)
+        self._authenticator = Authenticator(database, self._key_format, self._hasher, installation.admin_key_hash)
         self._manifests = Manifests(database)
         self._stage = Stage()
         self.on_damage: Callable[[], None] = lambda: None
@@ -81,11 +88,12 @@ class Store:
         try:
             await require_current(database)
             async with database.operator(write=True) as session:
-                await check_secret_key(session, secret_key)
+                installation = await open_installation(session, secret_key)
             return cls(
                 database=database,
                 blobs=Blobs(blob_url),
                 secret_key=secret_key,
+                installation=installation,
                 notices=notices or LocalNotices(),
                 retention=retention,
             )
@@ -149,7 +157,7 @@ class Store:
             audit = AuditLog(session, by, changed)
             yield AdminScope(
                 tenants=TenantRepository(session, audit),
-                keys=ApiKeyRepository(session, self._hasher, audit),
+                keys=ApiKeyRepository(session, self._key_format, self._hasher, audit),
                 published=PublishedAdapters(session),
                 desired=DesiredState(session, audit),
                 job_queue=JobQueue(session),
@@ -170,6 +178,10 @@ class Store:
         finally:
             for tenant_id in changed:
                 await self.notices.announce(tenant_id or own)
+
+    def check_key(self, key: str) -> Plausibility:
+        """Return what can be said about a key without a query."""
+        return self._authenticator.check(key)
 
     async def authenticate(self, key: str) -> Authentication | None:
         """Return the principal of a key; None if it is not, or no longer, a key of this installation."""

@@ -45,6 +45,8 @@ from loragate.gateway.limits.limiter import open_limiter
 from loragate.gateway.metering.ledger import Ledger, Prices
 from loragate.gateway.metering.retention import run_purge_loop
 from loragate.gateway.metrics import GatewayMetrics
+from loragate.gateway.resilience.database_check import DatabaseCheck
+from loragate.gateway.resilience.fair_places import FairPlaces
 from loragate.gateway.resilience.redis import RedisLink
 from loragate.gateway.resilience.tenant_threads import TenantThreads
 from loragate.gateway.resilience.timeouts import cancel_and_wait
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
     from loragate.gateway.tracing_setup import Tracing
 
 _SCRAPE_SECONDS = 1.0  # for which scrapes without a key get the same page
+_MAX_FOLLOWERS = 1024  # calls that follow a job's events; each reads the database once a second
+_MAX_FOLLOWERS_OF_TENANT = 32
 _CONNECT_SECONDS = 1.0  # so that a worker that replaces a dead one does not respond 503 while it connects
 
 
@@ -134,8 +138,9 @@ async def _open_services(
         ledger = Ledger(store, config.usage_dir, Prices(config.prices), metrics.usage)
         ledger.start()
         stack.push_async_callback(ledger.close)
-        redis = None if config.redis_url is None else RedisLink(config.redis_url, metrics.limits.redis_unavailable)
-        if redis is not None:
+        redis = None
+        if config.redis_url is not None:
+            redis = RedisLink(config.redis_url, metrics.limits.redis_unavailable, prefix=config.redis_prefix)
             stack.push_async_callback(redis.close)
         limiter = open_limiter(redis, store, config.sharers, metrics.limits)
         limiter.start()
@@ -179,7 +184,13 @@ async def _open_services(
             config=config,
             lifecycle=lifecycle,
             store=store,
-            authenticator=Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
+            authenticator=Authenticator(
+                store=store,
+                lifetime=config.snapshot_seconds,
+                use=key_use,
+                operators=_operators(config),
+                on_failure=metrics.authentication.failed,
+            ),
             resolver=resolver,
             link=link,
             preparer=RequestPreparer(
@@ -208,6 +219,8 @@ async def _open_services(
             body_threads=_threads(stack, "large-bodies"),
             file_threads=_threads(stack, "files"),
             public_metrics=TTLCache(_SCRAPE_SECONDS, 1),
+            event_followers=FairPlaces(_MAX_FOLLOWERS, _MAX_FOLLOWERS_OF_TENANT),
+            database_check=DatabaseCheck(store),
             started_at=int(time.time()),
         )
         _run_jobs(stack, {"imports": run_resume_loop(services)})

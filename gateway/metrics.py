@@ -2,6 +2,7 @@
 
 from prometheus_client import Counter
 
+from loragate.gateway.auth.failures import FailureMetrics
 from loragate.gateway.calls.shedding import SheddingMetrics
 from loragate.gateway.http.metrics import HttpMetrics
 from loragate.gateway.imports.metrics import ImportMetrics
@@ -18,6 +19,7 @@ class GatewayMetrics:
         self.limits = LimitMetrics(self.http.registry)
         self.shedding = SheddingMetrics(self.http.registry)
         self.imports = ImportMetrics(self.http.registry)
+        self.authentication = FailureMetrics(self.http.registry)
         self.quarantines = Counter(
             "loragate_gateway_quarantines",
             "Adapters quarantined because their bytes are corrupt.",

@@ -1,22 +1,19 @@
 """Readiness: whether this process can serve, and if not, why."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
-from loragate.adapter_store.errors import StoreError
 from loragate.gateway.services import Services
 
 _OK = "ok"
-_DATABASE_SECONDS = 2.0
 
 
 async def readiness(services: Services) -> dict[str, str]:
     """Return each part with "ok" or the reason why it is not ready."""
     return {
         "gateway": "shutting down" if services.lifecycle.draining else _OK,
-        "database": await _database(services),
+        "database": await services.database_check.state(),
         "engine": _OK if services.link.ready else "not connected",
     }
 
@@ -24,15 +21,6 @@ async def readiness(services: Services) -> dict[str, str]:
 def is_ready(parts: dict[str, str]) -> bool:
     """Return whether all parts are ready."""
     return all(state == _OK for state in parts.values())
-
-
-async def _database(services: Services) -> str:
-    try:
-        async with asyncio.timeout(_DATABASE_SECONDS), services.store.admin() as admin:
-            await admin.tenants.list(limit=1)
-    except (StoreError, TimeoutError):
-        return "not reachable"
-    return _OK
 
 
 _FILE = "runtime.json"  # written by the supervisor into the data directory

@@ -20,6 +20,8 @@ from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
 from loragate.gateway.resilience.tenant_threads import TenantThreads
 from loragate.gateway.resilience.ttl_cache import TTLCache
+from loragate.gateway.resilience.database_check import DatabaseCheck
+from loragate.gateway.resilience.fair_places import FairPlaces
 from loragate.gateway.uploads.concurrency import UploadLimiter
 
 
@@ -66,4 +68,6 @@ class Services:
     body_threads: TenantThreads  # parse large bodies
     file_threads: TenantThreads  # read what was uploaded: check lines, compute digests
     public_metrics: TTLCache[str, bytes]  # the page for scrapes without a key
+    event_followers: FairPlaces  # of tenants, for streams that last as long as a job
+    database_check: DatabaseCheck
     started_at: int  # Unix time

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog, facts_of
 from loragate.adapter_store.auth.api_key import ApiKey, NewApiKey
-from loragate.adapter_store.auth.credentials import KeyHasher, new_key_text
+from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher
 from loragate.adapter_store.auth.principal import Scope
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.keyset import newest_first
@@ -26,8 +26,9 @@ MAX_GRACE_SECONDS = 30 * 24 * 3600
 class ApiKeyRepository:
     """Part of an AdminScope; within a tenant, it sees that tenant's keys only."""
 
-    def __init__(self, session: AsyncSession, hasher: KeyHasher, audit: AuditLog) -> None:
+    def __init__(self, session: AsyncSession, key_format: KeyFormat, hasher: KeyHasher, audit: AuditLog) -> None:
         self._session = session
+        self._format = key_format
         self._hasher = hasher
         self._audit = audit
 
@@ -130,7 +131,7 @@ class ApiKeyRepository:
         *,
         rotated_from: str | None = None,
     ) -> NewApiKey:
-        text, now = new_key_text(), utc_now()
+        text, now = self._format.new_key(), utc_now()
         await self._session.execute(
             insert(ApiKeyRow).values(
                 id=text.public_id,

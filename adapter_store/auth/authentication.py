@@ -11,9 +11,11 @@ from loragate.adapter_store.audit.actor import SYSTEM
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.auth.api_keys import scopes_of
 from loragate.adapter_store.auth.credentials import (
-    MAX_KEY_LENGTH,
+    KeyFormat,
     KeyHasher,
+    Plausibility,
     check_admin_key,
+    is_credential,
     new_admin_key,
     public_id_of,
 )
@@ -28,14 +30,25 @@ from loragate.adapter_store.timestamps import SteadyTime
 class Authenticator:
     """Checks keys against the database."""
 
-    def __init__(self, database: Database, hasher: KeyHasher) -> None:
+    def __init__(
+        self, database: Database, key_format: KeyFormat, hasher: KeyHasher, admin_key_hash: bytes | None
+    ) -> None:
         self._database = database
+        self._format = key_format
         self._hasher = hasher
+        self._admin_key_hash = admin_key_hash  # as read last
         self._time = SteadyTime()
+
+    def check(self, key: str) -> Plausibility:
+        """Return what can be said about a key without a query. The admin key counts as checked."""
+        known = self._admin_key_hash
+        if known is not None and is_credential(key) and self._hasher.matches(key, known):
+            return Plausibility.CHECKED
+        return self._format.check(key)
 
     async def authenticate(self, key: str) -> Authentication | None:
         """Return the principal of a key; None if it is not, or no longer, a key of this installation."""
-        if not key or len(key) > MAX_KEY_LENGTH or not key.isprintable():
+        if not is_credential(key):
             return None
         async with self._database.operator() as session:
             return await self._tenant(session, key) or await self._admin(session, key)
@@ -92,7 +105,7 @@ class Authenticator:
         return math.inf if expires_at is None else expires_at.timestamp() - steady
 
     async def _admin(self, session: AsyncSession, key: str) -> Authentication | None:
-        stored = await read_fact(session, ADMIN_KEY_HASH)
+        stored = self._admin_key_hash = await read_fact(session, ADMIN_KEY_HASH)
         if stored is None or not self._hasher.matches(key, stored):
             return None
         return Authentication(AdminPrincipal(), math.inf)

@@ -1,17 +1,26 @@
-"""API keys as text, `lg-<public id>-<secret>`, and as the keyed hashes that are stored."""
+"""API keys as text, `lg-<public id>-<secret>`, and as the keyed hashes that are stored.
+
+The last six characters of a secret are a checksum, so that invented keys can be rejected without a query. The checksum
+is keyed: knowing the format does not suffice to compute one. Keys from before the checksum have shorter secrets and
+stay valid.
+"""
 
 import hmac
+from enum import Enum, auto
 from typing import NamedTuple
 
 from loragate.adapter_store.auth.secret_key import derive_key
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.ids import is_base62, random_base62
+from loragate.adapter_store.ids import ALPHABET, is_base62, random_base62
 
 MAX_KEY_LENGTH = 256  # longer input is rejected before any work
 MIN_ADMIN_KEY_LENGTH = 24
 _PREFIX = "lg"
 _PUBLIC_LENGTH = 16  # 95 bits
-_SECRET_LENGTH = 32  # 190 bits
+_SECRET_LENGTH = 32  # 190 bits, without the checksum
+_CHECKSUM_LENGTH = 6  # 35 bits
+_CHECKED_KEY_LENGTH = len(f"{_PREFIX}--") + _PUBLIC_LENGTH + _SECRET_LENGTH + _CHECKSUM_LENGTH
+CHECKSUM_KEY_LENGTH = 32
 
 
 class KeyText(NamedTuple):
@@ -33,9 +42,43 @@ class KeyHasher:
         return hmac.compare_digest(self.hash(key), stored)
 
 
-def new_key_text() -> KeyText:
-    public_id = random_base62(_PUBLIC_LENGTH)
-    return KeyText(public_id, f"{_PREFIX}-{public_id}-{random_base62(_SECRET_LENGTH)}")
+class Plausibility(Enum):
+    """What a key's text alone says about it."""
+
+    NONE = auto()  # it is no key
+    UNKNOWN = auto()  # it may be an admin key, or a key without a checksum
+    CHECKED = auto()  # it is, or was, a key
+
+
+class KeyFormat:
+    """Makes keys with checksums, and checks them."""
+
+    def __init__(self, checksum_key: bytes) -> None:
+        self._checksum_key = checksum_key
+
+    def new_key(self) -> KeyText:
+        public_id = random_base62(_PUBLIC_LENGTH)
+        start = f"{_PREFIX}-{public_id}-{random_base62(_SECRET_LENGTH)}"
+        return KeyText(public_id, start + self._checksum(start))
+
+    def check(self, key: str) -> Plausibility:
+        """Return what the text of a key says about it, without a query."""
+        if not is_credential(key):
+            return Plausibility.NONE
+        if public_id_of(key) is not None and len(key) == _CHECKED_KEY_LENGTH:
+            start, checksum = key[:-_CHECKSUM_LENGTH], key[-_CHECKSUM_LENGTH:]
+            right = hmac.compare_digest(checksum, self._checksum(start))
+            return Plausibility.CHECKED if right else Plausibility.NONE
+        return Plausibility.UNKNOWN if len(key) >= MIN_ADMIN_KEY_LENGTH else Plausibility.NONE
+
+    def _checksum(self, start: str) -> str:
+        number = int.from_bytes(hmac.digest(self._checksum_key, start.encode(), "sha256")[:8])
+        return "".join(ALPHABET[number // len(ALPHABET) ** place % len(ALPHABET)] for place in range(_CHECKSUM_LENGTH))
+
+
+def is_credential(text: str) -> bool:
+    """Return whether the text can be hashed and compared with what is stored."""
+    return 0 < len(text) <= MAX_KEY_LENGTH and text.isprintable()
 
 
 def new_admin_key() -> str:

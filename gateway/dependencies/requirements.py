@@ -96,20 +96,20 @@ def _authorization(request: Request) -> str:
 
 
 async def _principal_of(services: Services, authorization: str, context: RequestContext) -> Principal:
-    principal = await _authenticated(services, authorization)
+    principal = await _authenticated(services, authorization, context.peer)
     context.actor = Actor(principal.actor, context.request_id)
     if isinstance(principal, TenantPrincipal):
         context.tenant_id, context.key_id = principal.tenant_id, principal.key_id
     return principal
 
 
-async def _authenticated(services: Services, authorization: str) -> Principal:
+async def _authenticated(services: Services, authorization: str, address: str) -> Principal:
     scheme, _, key = authorization.partition(" ")
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer …'.", code="missing_api_key")
     if len(key) <= _MAX_CREDENTIAL_LENGTH and key.isprintable():
-        principal = await services.authenticator.principal(key)
+        principal = await services.authenticator.principal(key, address)
         if principal is not None:
             return principal
     raise Unauthenticated("This API key is not valid.")

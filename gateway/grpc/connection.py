@@ -10,6 +10,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.bodies import BodyCounter, Pace, ReservedBytes
+from loragate.gateway.http.peers import address_of
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class MessageStream:
 
     def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", max_bytes: int, pace: Pace) -> None:
         self.metadata = _texts(context)
+        self.peer = address_of(str(context.peer()))
         self._context = context
         self._max_bytes = max_bytes
         self._pace = pace

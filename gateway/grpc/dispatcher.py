@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from loragate.adapter_store.errors import StoreError
-from loragate.gateway.dependencies.requirements import Public
+from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable, error_details
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.connection import ClientGone, MessageStream
@@ -20,14 +20,16 @@ from loragate.gateway.http.access_log import log_exception, write_access_line
 from loragate.gateway.http.bodies import ANONYMOUS
 from loragate.gateway.http.context import RequestContext, new_context
 from loragate.gateway.http.disconnect import until_deadline
+from loragate.gateway.http.peers import network_of
+from loragate.gateway.resilience.fair_places import FairPlaces, NoPlace
 from loragate.gateway.services import Services
 
 log = logging.getLogger(__name__)
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
+_Run = Callable[[MessageStream, RequestContext], Coroutine[Any, Any, None]]
 
-_MAX_CALLS = 4096
-_MAX_PUBLIC_CALLS = 64  # without a key
+_MAX_CALLS = 4096  # of tenants
 
 
 class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
@@ -41,7 +43,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def __init__(self, services: Services, methods: Mapping[str, Method], metrics: GrpcMetrics) -> None:
         self._services = services
         self._metrics = metrics
-        self._running = {True: 0, False: 0}  # public or not
+        self._tenants = FairPlaces(_MAX_CALLS)
         self._handlers = {
             name: grpc.stream_stream_rpc_method_handler(self._handler(name, method)) for name, method in methods.items()
         }
@@ -51,20 +53,21 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return self._handlers.get(details.method)
 
     def _handler(self, name: str, method: Method) -> Callable[[object, ServicerContext], Coroutine[Any, Any, None]]:
+        run = self._public(method) if isinstance(method.requirement, Public) else self._of_tenant(method)
+
         async def handle(requests: object, context: ServicerContext) -> None:
-            await self._handle(name, method, context)
+            await self._handle(name, run, context, public=isinstance(method.requirement, Public))
 
         return handle
 
-    async def _handle(self, name: str, method: Method, rpc: ServicerContext) -> None:
+    async def _handle(self, name: str, run: _Run, rpc: ServicerContext, *, public: bool) -> None:
         config = self._services.config
         stream = MessageStream(rpc, config.max_json_bytes, config.body_pace)
-        context = new_context(stream.metadata.get("x-request-id", ""))
+        context = new_context(stream.metadata.get("x-request-id", ""), stream.peer)
         status = grpc.StatusCode.CANCELLED
-        public = isinstance(method.requirement, Public)
         try:
             with self._counted(public=public):
-                status = await self._respond(method, stream, context, public=public)
+                status = await self._respond(run, stream, context, public=public)
         finally:
             self._metrics.completed(name, status.name, context.elapsed_seconds)
             level = logging.DEBUG if public else logging.INFO
@@ -73,51 +76,66 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     @contextmanager
     def _counted(self, *, public: bool) -> Iterator[None]:
         """Count a call while the block lasts. A drain does not wait for public calls, which may watch the health."""
-        self._running[public] += 1
-        try:
-            with self._metrics.in_flight():
-                if public:
+        with self._metrics.in_flight():
+            if public:
+                yield
+            else:
+                with self._services.lifecycle.request():
                     yield
-                else:
-                    with self._services.lifecycle.request():
-                        yield
-        finally:
-            self._running[public] -= 1
 
     async def _respond(
-        self, method: Method, stream: MessageStream, context: RequestContext, *, public: bool
+        self, run: _Run, stream: MessageStream, context: RequestContext, *, public: bool
     ) -> grpc.StatusCode:
         """Run the call and return its status."""
         try:
-            self._check_capacity(public=public)
-            await until_deadline(self._run(method, stream, context), self._services.lifecycle)
+            if self._services.lifecycle.draining and not public:
+                raise ShuttingDown
+            await until_deadline(run(stream, context), self._services.lifecycle)
         except ClientGone:
             stream.finish(grpc.StatusCode.CANCELLED, "The client did not read its messages.")
             return grpc.StatusCode.CANCELLED
         except (ApiError, StoreError) as error:
             return _fail(stream, error, context)
+        except NoPlace:
+            busy = Unavailable("Too many calls are running at the moment.", code=OVERLOADED)
+            return _fail(stream, busy, context)
         except Exception as error:
             log_exception(log, error, context.request_id)
             return _fail(stream, InternalError(context.request_id), context)
         return grpc.StatusCode.OK
 
-    def _check_capacity(self, *, public: bool) -> None:
-        if self._services.lifecycle.draining and not public:
-            raise ShuttingDown
-        if self._running[public] > (_MAX_PUBLIC_CALLS if public else _MAX_CALLS):
-            raise Unavailable("Too many calls are running at the moment.", code=OVERLOADED)
+    def _public(self, method: Method) -> _Run:
+        places = FairPlaces(method.max_public_calls)
 
-    async def _run(self, method: Method, stream: MessageStream, context: RequestContext) -> None:
+        async def run(stream: MessageStream, context: RequestContext) -> None:
+            with places.hold(network_of(context.peer)):
+                await self._run(method, self._call(stream, context))
+
+        return run
+
+    def _of_tenant(self, method: Method) -> _Run:
+        async def run(stream: MessageStream, context: RequestContext) -> None:
         caller, budget = None, self._services.body_budget
-        if not isinstance(method.requirement, Public):
+            assert isinstance(method.requirement, TenantWith)
+            call = self._call(stream, context)
+            # Until the caller is known, it holds no place: the authenticator bounds how many may wait.
             authorization = stream.metadata.get("authorization", "")
             caller = await method.requirement.admit(self._services, authorization, context)
         headers = {"x-request-id": context.request_id}
         with budget.reserve(ANONYMOUS if caller is None else caller.tenant_id, 0) as reserved:
             call = Call(self._services, context, stream, reserved, headers, caller)
+            with self._tenants.hold(call.tenant.tenant_id):
+                await self._run(method, call)
+
+        return run
+
+    def _call(self, stream: MessageStream, context: RequestContext) -> Call:
+        return Call(self._services, context, stream, {"x-request-id": context.request_id})
+
+    async def _run(self, method: Method, call: Call) -> None:
             async with aclosing(method.handler(call)) as messages:
                 async for message in messages:
-                    await stream.send(message.SerializeToString(), call.headers)
+                    await call.stream.send(message.SerializeToString(), call.headers)
 
 
 def _fail(stream: MessageStream, error: ApiError | StoreError, context: RequestContext) -> grpc.StatusCode:

@@ -1,17 +1,19 @@
 """loragate.v1.FineTuningService: jobs, their events and checkpoints."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from loragate.adapter_store.auth.principal import Scope
 from loragate.adapter_store.database.page import DEFAULT_LIMIT
 from loragate.gateway.dependencies.requirements import TenantWith
-from loragate.gateway.errors import ShuttingDown
+from loragate.gateway.errors import ShuttingDown, TooManyRequests
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_from, parse_message
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.operations.job_creation import create_job
+from loragate.gateway.resilience.fair_places import NoPlace
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.schemas.resources.job_query import checked_labels
 from loragate.gateway.schemas.validation import validated
@@ -73,16 +75,28 @@ async def list_events(call: Call) -> AsyncGenerator[pb.FineTuningEvent, None]:
     """Yield events, oldest first. While following, check the key periodically, because a job may take days."""
     request = await call.request(lambda raw: parse_message(pb.ListFineTuningEventsRequest, raw))
     after = request.after if request.HasField("after") else None
-    while True:
-        since = await actions.events_since(call.services, call.tenant, request.fine_tuning_job_id, after)
-        for event in since.events:
-            yield pb.FineTuningEvent(**event)
-            after = event["id"]
-        if since.more:
-            continue
-        if since.ended or not request.follow:
-            return
-        await _wait_for_next_poll(call)
+    with _follower(call) if request.follow else nullcontext():
+        while True:
+            since = await actions.events_since(call.services, call.tenant, request.fine_tuning_job_id, after)
+            for event in since.events:
+                yield pb.FineTuningEvent(**event)
+                after = event["id"]
+            if since.more:
+                continue
+            if since.ended or not request.follow:
+                return
+            await _wait_for_next_poll(call)
+
+
+@contextmanager
+def _follower(call: Call) -> Iterator[None]:
+    """Count a call that follows a job, which may be paused for ever. Raise TooManyRequests."""
+    try:
+        with call.services.event_followers.hold(call.tenant.tenant_id):
+            yield
+    except NoPlace:
+        message = "This tenant follows as many jobs as it may at a time; end another call first."
+        raise TooManyRequests(message, code="too_many_streams") from None
 
 
 async def list_checkpoints(call: Call) -> AsyncGenerator[pb.ListFineTuningCheckpointsResponse, None]:

@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from loragate.gateway.errors import NotFound
+from loragate.gateway.errors import InvalidRequest, NotFound
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import parse_message
+from loragate.gateway.http.bodies import Pace
 from loragate.gateway.readiness import is_ready, readiness
 
 _WATCH_SECONDS = 1.0
+_MAX_BYTES = 4096
+_PACE = Pace(5.0)  # probes send their request at once; one that does not would hold a place of theirs
 
 # What each service requires: adapters can be uploaded while the engine is down.
 _NEEDS = {
@@ -42,7 +46,10 @@ async def watch(call: Call) -> AsyncGenerator[HealthCheckResponse, None]:
 
 
 async def _service(call: Call) -> str:
-    return str((await call.request(lambda raw: parse_message(HealthCheckRequest, raw))).service)
+    async with aclosing(call.messages(_MAX_BYTES, _PACE)) as messages:
+        async for raw in messages:
+            return str(parse_message(HealthCheckRequest, raw).service)
+    raise InvalidRequest("The call has no message.", code="invalid_message")
 
 
 async def _status(call: Call, service: str) -> HealthCheckResponse.ServingStatus:

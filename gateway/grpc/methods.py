@@ -13,10 +13,14 @@ from loragate.gateway.grpc.call import Call
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`handler` yields the response's messages: one, unless the method streams."""
+    """`handler` yields the response's messages: one, unless the method streams.
+
+    `max_public_calls` of a method without a key run at once; addresses share them as `FairPlaces` says.
+    """
 
     requirement: Public | TenantWith
     handler: Callable[[Call], AsyncGenerator[Message, None]]
+    max_public_calls: int = 0
 
 
 _INFERENCE = TenantWith(Scope.INFERENCE)
@@ -59,10 +63,13 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.AdapterService/ListImports": Method(_READ, imports.list_imports),
     "/loragate.v1.AdapterService/GetImport": Method(_READ, imports.get_import),
     "/loragate.v1.AdapterService/CancelImport": Method(_WRITE, imports.cancel_import),
-    "/grpc.health.v1.Health/Check": Method(_PUBLIC, health.check),
-    "/grpc.health.v1.Health/Watch": Method(_PUBLIC, health.watch),
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Method(_PUBLIC, reflection.server_reflection_info),
+    # Each has places of its own, so that endless streams do not take those of the probes.
+    "/grpc.health.v1.Health/Check": Method(_PUBLIC, health.check, max_public_calls=1024),
+    "/grpc.health.v1.Health/Watch": Method(_PUBLIC, health.watch, max_public_calls=128),
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Method(
+        _PUBLIC, reflection.server_reflection_info, max_public_calls=64
+    ),
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Method(
-        _PUBLIC, reflection.server_reflection_info
+        _PUBLIC, reflection.server_reflection_info, max_public_calls=64
     ),
 }

@@ -19,6 +19,7 @@ class RequestContext:
     """Filled in while the request is processed; the source of its line in the access log."""
 
     request_id: str
+    peer: str = ""  # the client's address; "" for a Unix socket
     started: float = field(default_factory=time.monotonic)
     tenant_id: str | None = None
     key_id: str | None = None
@@ -36,14 +37,15 @@ class RequestContext:
 
 def open_context(scope: Scope) -> RequestContext:
     """Create the context of a request that has just arrived."""
-    context = new_context(Headers(scope=scope).get("x-request-id", ""))
+    client = scope.get("client")
+    context = new_context(Headers(scope=scope).get("x-request-id", ""), "" if client is None else client[0])
     scope[_SCOPE_KEY] = context
     return context
 
 
-def new_context(asked: str) -> RequestContext:
+def new_context(asked: str, peer: str) -> RequestContext:
     """Create a context. `asked` is the client's own `x-request-id`, which is used if it is well-formed."""
-    return RequestContext(asked if _VALID_ID.fullmatch(asked) else f"req_{secrets.token_hex(16)}")
+    return RequestContext(asked if _VALID_ID.fullmatch(asked) else f"req_{secrets.token_hex(16)}", peer)
 
 
 def context_of(scope: Scope) -> RequestContext:

@@ -37,15 +37,16 @@ class TTLCache(Generic[K, V]):
         self._entries: OrderedDict[K, tuple[CachedRead[V], float]] = OrderedDict()  # with their expiry
         self._reads: dict[K, asyncio.Task[CachedRead[V] | None]] = {}
 
-    def has_entry(self, key: K) -> bool:
-        """Return whether there is an entry, which may have expired."""
-        return key in self._entries
+    def peek(self, key: K) -> V | None:
+        """Return the cached value, if there is one."""
+        entry = self._entries.get(key)
+        return entry[0].value if entry is not None and elapsed() < entry[1] else None
 
     async def get(self, key: K, read: Callable[[], Awaitable[CachedRead[V] | None]]) -> V | None:
         """Return the cached value, or else what `read` returns. Concurrent callers share one read."""
-        entry = self._entries.get(key)
-        if entry is not None and elapsed() < entry[1]:
-            return entry[0].value
+        value = self.peek(key)
+        if value is not None:
+            return value
         task = self._reads.get(key)
         if task is None:
             task = self._reads[key] = asyncio.create_task(self._read(key, read))

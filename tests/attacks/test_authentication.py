@@ -3,18 +3,21 @@
 import ast
 import asyncio
 import hmac
+import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 from sqlalchemy import func, select, update
 
 import loragate.adapter_store
 import loragate.gateway
-from loragate.adapter_store.auth.credentials import KeyHasher
+from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher
 from loragate.adapter_store.notices.notices import LocalNotices
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
@@ -23,7 +26,10 @@ from loragate.gateway.auth import authenticator as authenticator_module
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.errors import TooManyRequests
+from loragate.v1 import adapters_pb2
 from tests.gateway.auth_clock import Clock
+from tests.gateway.grpc_client import connected, refusal
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 
 Tenants = tuple[str, str, str]
@@ -243,29 +249,133 @@ def test_the_bound_cannot_be_exceeded_by_settings(config: GatewayConfig) -> None
         replace(config, snapshot_seconds=6)
 
 
-async def test_a_flood_of_invented_keys_does_not_delay_known_keys(
+def invented(number: int) -> str:
+    """A key of the form that keys had before they had checksums: only a look-up shows that it is none."""
+    return f"lg-{number:016d}-{'x' * 32}"
+
+
+class Flooded:
+    """An authenticator, in front of a database that responds to nobody's invented keys."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(authenticator_module, "_LOOKUP_SECONDS", 60)
+        self.failures: Counter[str] = Counter()
+        self.caching = Authenticator(
+            store=store, lifetime=5, use=KeyUse(store, 3600), on_failure=lambda reason: self.failures.update([reason])
+        )
+        self.looked_up: list[str] = []
+        self.under_way = 0
+        self.go_on = asyncio.Event()
+        self._read = store.authenticate
+        monkeypatch.setattr(store, "authenticate", self._authenticate)
+
+    async def _authenticate(self, key: str) -> Any:
+        self.looked_up.append(key)
+        if key.endswith("x" * 32):
+            self.under_way += 1
+            await self.go_on.wait()
+            self.under_way -= 1
+        return await self._read(key)
+
+    async def begin(self, number: int) -> list[asyncio.Task[Any]]:
+        """Send invented keys, each from an address of its own."""
+        flood = [asyncio.create_task(self.caching.principal(invented(n), f"192.0.2.{n}")) for n in range(number)]
+        while self.under_way == 0:
+            await asyncio.sleep(0)
+        return flood
+
+    async def end(self, flood: list[asyncio.Task[Any]]) -> None:
+        self.go_on.set()
+        assert set(await asyncio.gather(*flood)) == {None}
+
+
+async def test_a_flood_of_invented_keys_delays_nobody(
     store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """Each costs a read that finds nothing; cached keys are used meanwhile."""
-    monkeypatch.setattr(authenticator_module, "_LOOKUP_SECONDS", 60)
-    caching = Authenticator(store, 5, KeyUse(store, 3600))
-    assert await caching.principal(tenants[1]) is not None
-    read, under_way, resume = store.authenticate, 0, asyncio.Event()
+    """Not keys that were used before, even when a change of their tenant's data makes them unknown; nor new ones."""
+    flooded = Flooded(store, monkeypatch)
+    assert await flooded.caching.principal(tenants[1]) is not None
+    flood = await flooded.begin(50)
+    async with asyncio.timeout(30):
+        clock.now += 6  # what is known has run out
+        assert await flooded.caching.principal(tenants[1]) is not None
+        await store.notices.announce(tenants[0])
+        assert await flooded.caching.principal(tenants[1]) is not None
+        assert await flooded.caching.principal(tenants[2]) is not None, "its first use"
+        assert await flooded.caching.principal(ADMIN_KEY) is not None, "its first use"
+    assert flooded.under_way <= 2
+    await flooded.end(flood)
 
-    async def slow(key: str) -> Any:
-        nonlocal under_way
-        if key != tenants[1]:
-            under_way += 1
-            await resume.wait()
-            under_way -= 1
-        return await read(key)
 
-    monkeypatch.setattr(store, "authenticate", slow)
-    flood = [asyncio.create_task(caching.principal(f"lg-{number}-invented")) for number in range(50)]
-    while under_way == 0:
-        await asyncio.sleep(0)
-    clock.now += 6  # the cache entries have expired
-    assert await caching.principal(tenants[1]) is not None
-    assert under_way <= 4
-    resume.set()
-    assert set(await asyncio.gather(*flood)) == {None}
+async def test_keys_of_an_older_form_compete_with_invented_ones_only_once(
+    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    old = tenants[1][:-6]
+    async with store._database.operator(write=True) as session:
+        key = update(ApiKeyRow).where(ApiKeyRow.id == old.split("-")[1])
+        await session.execute(key.values(key_hash=store._hasher.hash(old)))
+    flooded = Flooded(store, monkeypatch)
+    assert await flooded.caching.principal(old) is not None
+    flood = await flooded.begin(50)
+    await store.notices.announce(tenants[0])
+    async with asyncio.timeout(30):
+        assert await flooded.caching.principal(old) is not None
+    await flooded.end(flood)
+
+
+async def test_inventing_keys_of_todays_form_costs_no_lookup(
+    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if they take all but the checksum from a valid key."""
+    flooded = Flooded(store, monkeypatch)
+    forged = [KeyFormat(bytes(32)).new_key().whole for _ in range(100)] + [tenants[1][:-6] + "000000"]
+    for key in (*forged, "lg-a-b", "", "lg-nobody-nothing"):
+        assert await flooded.caching.principal(key) is None
+    assert flooded.looked_up == []
+    assert flooded.failures == {"malformed": len(forged) + 3}
+
+
+async def test_a_revoked_key_has_its_priority_once(
+    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """A tenant that makes and revokes many keys cannot use them to delay others."""
+    flooded = Flooded(store, monkeypatch)
+    async with store.admin(write=True) as admin:
+        await admin.keys.revoke(tenants[1].split("-")[1])
+    for _ in range(20 + 1):
+        assert await flooded.caching.principal(tenants[1], "192.0.2.1") is None
+    with pytest.raises(TooManyRequests):
+        await flooded.caching.principal(tenants[1], "192.0.2.1")
+    assert len(flooded.looked_up) == 20 + 1
+
+
+async def test_an_address_that_fails_too_often_is_not_looked_up_for(gateway: Gateway, clock: Clock) -> None:
+    statuses = [await status(gateway, f"Bearer {invented(number)}") for number in range(25)]
+    assert statuses == [401] * 20 + [429] * 5
+    async with gateway.http(invented(99)) as http:
+        answer = await http.get("/v1/models")
+    assert (answer.json()["error"]["code"], answer.headers["retry-after"]) == ("too_many_invalid_keys", "1")
+    async with connected(gateway.grpc_target, invented(99)) as client:
+        call = client.adapters.List(adapters_pb2.ListAdaptersRequest(), metadata=client.metadata)
+        assert (await refusal(call)).status == grpc.StatusCode.RESOURCE_EXHAUSTED, "by whatever port"
+    assert await status(gateway, f"Bearer {gateway.key}") == 200, "keys with a checksum are not affected"
+    assert await status(gateway, f"Bearer {ADMIN_KEY}", "/admin/v1/tenants") == 200
+    clock.now += 3
+    assert [await status(gateway, f"Bearer {invented(number)}") for number in range(100, 105)] == [401] * 3 + [429] * 2
+    async with gateway.admin() as admin:
+        page = (await admin.get("/metrics")).text
+    found = dict(re.findall(r'loragate_gateway_failed_authentications_total\{reason="(\w+)"\} ([\d.]+)', page))
+    assert found == {"malformed": "0.0", "token": "0.0", "unknown": "23.0", "throttled": "9.0"}
+
+
+async def test_networks_are_throttled_each_for_itself(
+    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    flooded = Flooded(store, monkeypatch)
+    flooded.go_on.set()
+    for number in range(20):
+        assert await flooded.caching.principal(invented(number), f"2001:db8::{number + 1:x}") is None
+    with pytest.raises(TooManyRequests):
+        await flooded.caching.principal(invented(20), "2001:db8::ffff:1")  # one client has a /64
+    for other in ("2001:db8:0:1::1", "::ffff:192.0.2.1", "192.0.2.2", ""):
+        assert await flooded.caching.principal(invented(20), other) is None

@@ -97,7 +97,8 @@ async def test_without_a_database_cached_keys_work_until_the_bound(
     clock.now += 4.9
     assert await status(gateway, gateway.key, "/v1/adapters") == 200
     assert await status(gateway, gateway.other_key) == 503
-    assert await status(gateway, "lg-never-issued") == 503
+    assert await status(gateway, "lg-0123456789abcdef-from-before-there-were-checksums") == 503
+    assert await status(gateway, "lg-never-issued") == 401, "what cannot be a key is not looked up"
     clock.now += 0.2
     async with gateway.http() as http:
         rejected = await http.get("/v1/adapters")

@@ -9,9 +9,10 @@ from private_postgres import PostgresServer, private_postgres
 from tokenizers import Tokenizer
 
 from loragate.adapter_store.database.schema import upgrade
-from loragate.gateway.auth import authenticator
+from loragate.gateway.auth import authenticator, failures
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.generation import resolver as resolving
+from loragate.gateway.resilience import database_check
 from loragate.gateway.resilience import ttl_cache as snapshots
 from tests.gateway import tiny_model
 from tests.gateway.auth_clock import Clock
@@ -29,7 +30,7 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
-    for module in (authenticator, resolving, snapshots):
+    for module in (authenticator, failures, resolving, snapshots, database_check):
         monkeypatch.setattr(module, "elapsed", fake)
     return fake
 

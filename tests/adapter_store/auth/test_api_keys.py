@@ -1,6 +1,7 @@
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +9,13 @@ from sqlalchemy import literal, select, update
 
 from loragate.adapter_store import timestamps
 from loragate.adapter_store.auth import authentication
-from loragate.adapter_store.auth.credentials import public_id_of
+from loragate.adapter_store.auth.credentials import KeyFormat, Plausibility, public_id_of
 from loragate.adapter_store.auth.principal import AdminPrincipal, Scope, TenantPrincipal
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.base import ApiKeyRow, UtcDateTime
+from tests.adapter_store.conftest import SECRET_KEY
 
 
 async def _create(world: Any, **options: Any) -> Any:
@@ -69,6 +72,60 @@ async def test_almost_a_key_is_rejected(world: Any) -> None:
     for key in wrong:
         assert await world.store.authenticate(key) is None, key[:50]
     assert await world.store.authenticate(secret) is not None
+
+
+async def test_a_key_is_recognized_by_its_checksum(world: Any) -> None:
+    key = (await _create(world)).secret
+    assert world.store.check_key(key) is Plausibility.CHECKED
+    for position in range(len(key)):
+        changed = key[:position] + ("a" if key[position] != "a" else "b") + key[position + 1 :]
+        assert world.store.check_key(changed) is not Plausibility.CHECKED, position
+    for other in (KeyFormat(bytes(32)).new_key().whole, key[:-6] + "000000", "", "lg-a-b", "x" * 257, "\ud800" * 30):
+        assert world.store.check_key(other) is Plausibility.NONE, other[:80]
+
+
+async def test_checksums_stay_right(world: Any, database_url: str, blob_url: str) -> None:
+    """All processes compute the same ones."""
+    key = (await _create(world)).secret
+    other = await Store.open(database_url, blob_url, SECRET_KEY)
+    try:
+        assert other.check_key(key) is Plausibility.CHECKED
+    finally:
+        await other.close()
+
+
+async def test_keys_from_before_the_checksum_stay_valid(world: Any) -> None:
+    made = await _create(world)
+    old = f"lg-{made.key.id}-{'a' * 32}"
+    async with world.store._database.operator(write=True) as session:
+        hashed = world.store._hasher.hash(old)
+        await session.execute(update(ApiKeyRow).where(ApiKeyRow.id == made.key.id).values(key_hash=hashed))
+    assert world.store.check_key(old) is Plausibility.UNKNOWN
+    assert (await world.store.authenticate(old)).principal.key_id == made.key.id
+    assert await world.store.authenticate(made.secret) is None
+
+
+async def test_the_admin_key_is_recognized(store: Any) -> None:
+    for key in (
+        await store.ensure_admin_key(None),
+        "chosen by the operator, in words",
+        "lg-" + 27 * "a" + "-" + 27 * "b",
+    ):
+        await store.set_admin_key(key)
+        assert await store.authenticate(key) is not None
+        assert store.check_key(key) is Plausibility.CHECKED
+        assert store.check_key(f"{key}x") is not Plausibility.CHECKED
+
+
+async def test_scanners_find_keys(world: Any) -> None:
+    """By the expressions of the documentation."""
+    page = (Path(__file__).parents[3] / "docs/authentication.md").read_text()
+    [new] = re.findall(r"`(\\blg-[^`]*38[^`]*)`", page)
+    [old] = re.findall(r"`(\\blg-[^`]*32[^`]*)`", page)
+    key = (await _create(world)).secret
+    assert re.findall(new, f"LORAGATE_API_KEY={key}\n") == [key]
+    assert re.findall(old, f'"{key[:-6]}"') == [key[:-6]]
+    assert not re.findall(old, key)
 
 
 def test_only_a_complete_key_has_a_public_id() -> None:

@@ -166,18 +166,6 @@ async def test_health_follows_readiness(gateway: Gateway) -> None:
         assert await check(names[2]) == not_serving
 
 
-async def test_health_watchers_are_bounded_and_do_not_delay_others(gateway: Gateway) -> None:
-    async with connected(gateway.grpc_target, gateway.key) as client:
-        stub: Any = HealthStub(client.channel)
-        watches = [stub.Watch(HealthCheckRequest()) for _ in range(64)]
-        for watch in watches:
-            await watch.read()
-        with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await stub.Watch(HealthCheckRequest()).read()
-        assert failed.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert (await client.inference.Chat(CHAT, metadata=client.metadata)).text
-
-
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 async def test_reflection_lists_what_tenants_may_call(gateway: Gateway, version: str) -> None:
     question = reflection_pb2.ServerReflectionRequest(list_services="")
