@@ -105,6 +105,9 @@ class Authenticator:
 
     async def _look_up_doubtful(self, digest: bytes, key: str, network: str) -> CachedRead[Principal] | None:
         wait = self._throttle.take(network)
+        if wait and digest in self._invalid_before:
+            self._on_failure(UNKNOWN)
+            return None  # as at its last look-up
         if wait:
             raise self._throttled(wait)
         try:
@@ -131,6 +134,7 @@ class Authenticator:
             self._invalid_before.add(digest)
             return None
         self._valid_before.add(digest)
+        self._invalid_before.discard(digest)
         return CachedRead(found.principal, found.principal.tenant_id, read_at, found.seconds_left)
 
     def _throttled(self, seconds: float) -> TooManyRequests:

@@ -342,11 +342,9 @@ async def test_a_revoked_key_has_its_priority_once(
     flooded = Flooded(store, monkeypatch)
     async with store.admin(write=True) as admin:
         await admin.keys.revoke(tenants[1].split("-")[1])
-    for _ in range(20 + 1):
+    for _ in range(50):
         assert await flooded.caching.principal(tenants[1], "192.0.2.1") is None
-    with pytest.raises(TooManyRequests):
-        await flooded.caching.principal(tenants[1], "192.0.2.1")
-    assert len(flooded.looked_up) == 20 + 1
+    assert len(flooded.looked_up) == 1 + 20
 
 
 async def test_an_address_that_fails_too_often_is_not_looked_up_for(gateway: Gateway, clock: Clock) -> None:
