@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from loragate.adapter_store.adapters.desired_state import DesiredState
 from loragate.adapter_store.adapters.repository import AdapterRepository
 from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.auth.admin_keys import AdminKeyRepository
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
@@ -48,6 +49,7 @@ class AdminScope:
 
     tenants: TenantRepository
     keys: ApiKeyRepository
+    admin_keys: AdminKeyRepository
     published: PublishedAdapters
     desired: DesiredState
     job_queue: JobQueue

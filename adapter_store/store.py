@@ -10,6 +10,7 @@ from loragate.adapter_store.adapters.desired_state import DesiredState
 from loragate.adapter_store.adapters.repository import AdapterRepository
 from loragate.adapter_store.audit.actor import SYSTEM, Actor
 from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.auth.admin_keys import AdminKeyRepository
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.authentication import Authenticator
 from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher, Plausibility
@@ -158,6 +159,7 @@ class Store:
             yield AdminScope(
                 tenants=TenantRepository(session, audit),
                 keys=ApiKeyRepository(session, self._key_format, self._hasher, audit),
+                admin_keys=AdminKeyRepository(session, self._key_format, self._hasher, audit),
                 published=PublishedAdapters(session),
                 desired=DesiredState(session, audit),
                 job_queue=JobQueue(session),

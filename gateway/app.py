@@ -53,10 +53,11 @@ from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.resilience.ttl_cache import TTLCache
 from loragate.gateway.routes import docs, health, metrics
 from loragate.gateway.routes.admin import adapters as admin_adapters
+from loragate.gateway.routes.admin import admin_keys
 from loragate.gateway.routes.admin import audit as admin_audit
 from loragate.gateway.routes.admin import engines as admin_engines
 from loragate.gateway.routes.admin import jobs as admin_jobs
-from loragate.gateway.routes.admin import keys as admin_keys
+from loragate.gateway.routes.admin import keys as tenants_keys
 from loragate.gateway.routes.admin import tenants as admin_tenants
 from loragate.gateway.routes.inference import chat, completions, embeddings, models, responses
 from loragate.gateway.routes.resources import (
@@ -111,7 +112,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     # Routes are tried in this order: the most frequent requests come first.
     inference = (chat, completions, responses, embeddings)
     tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage, whoami)
-    operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
+    operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
     add_exception_handlers(app)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Actor:
-    """`name` is `admin_key`, `oidc:<subject>`, `api_key:<id>` or `system`; `request_id` is "" outside of requests."""
+    """`name` is `admin_key`, `admin_key:<id>`, `oidc:<subject>`, `api_key:<id>` or `system`; `request_id` is "" outside
+    of requests."""
 
     name: str
     request_id: str = ""

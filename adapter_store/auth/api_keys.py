@@ -16,6 +16,7 @@ from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.limits import UNLIMITED, Limits
 from loragate.adapter_store.names import check_label, could_be_id
+from loragate.adapter_store.tables.admin_keys import AdminKeyRow
 from loragate.adapter_store.tables.base import ApiKeyRow
 from loragate.adapter_store.tenants.repository import require_tenant
 from loragate.adapter_store.timestamps import utc_now
@@ -44,7 +45,7 @@ class ApiKeyRepository:
         """Create a key; only this call returns its whole text. Raises NotFound for the tenant, Invalid for the rest."""
         await require_tenant(self._session, tenant_id)
         check_label(name, required=False)
-        new = await self._add(tenant_id, name, _checked_scopes(scopes), _checked_expiry(expires_at), limits)
+        new = await self._add(tenant_id, name, _checked_scopes(scopes), check_expiry(expires_at), limits)
         await self._audit.record("api_key.create", _target(new.key.id), tenant=tenant_id, after=facts_of(new.key))
         return new
 
@@ -91,13 +92,7 @@ class ApiKeyRepository:
 
     async def record_use(self, last_used: Mapping[str, datetime]) -> None:
         """Record when keys were last used, by key id. Later recorded times stay; unknown keys are ignored."""
-        keys = ApiKeyRow.__table__
-        assert isinstance(keys, Table)
-        moment = bindparam("moment", type_=keys.c.last_used_at.type)
-        later = or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < moment)
-        query = update(keys).where(keys.c.id == bindparam("key_id"), later).values(last_used_at=moment)
-        rows = [{"key_id": key_id, "moment": last_used[key_id]} for key_id in sorted(last_used)]
-        await (await self._session.connection()).execute(query, rows)
+        await record_use(self._session, ApiKeyRow, last_used)
 
     async def _now(self) -> datetime:
         return (await self._session.execute(select(database_now()))).scalar_one()
@@ -148,6 +143,21 @@ class ApiKeyRepository:
         return NewApiKey(await self.get(text.public_id), text.whole)
 
 
+async def record_use(
+    session: AsyncSession, kind: type[ApiKeyRow] | type[AdminKeyRow], last_used: Mapping[str, datetime]
+) -> None:
+    """Record when keys were last used, by key id. Later recorded times stay; unknown keys are ignored."""
+    if not last_used:
+        return
+    keys = kind.__table__
+    assert isinstance(keys, Table)
+    moment = bindparam("moment", type_=keys.c.last_used_at.type)
+    later = or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < moment)
+    query = update(keys).where(keys.c.id == bindparam("key_id"), later).values(last_used_at=moment)
+    rows = [{"key_id": key_id, "moment": last_used[key_id]} for key_id in sorted(last_used)]
+    await (await session.connection()).execute(query, rows)
+
+
 def scopes_of(row: ApiKeyRow) -> tuple[Scope, ...]:
     return tuple(Scope(scope) for scope in row.scopes.split())
 
@@ -178,7 +188,8 @@ def _checked_scopes(scopes: Collection[str]) -> tuple[Scope, ...]:
     return tuple(sorted({Scope(scope) for scope in scopes}))
 
 
-def _checked_expiry(expires_at: datetime | None) -> datetime | None:
+def check_expiry(expires_at: datetime | None) -> datetime | None:
+    """Return the time at which a new key expires. Raises Invalid."""
     if expires_at is not None and (expires_at.tzinfo is None or expires_at <= utc_now()):
         raise Invalid("`expires_at` must be a time in the future, with a time zone.", param="expires_at")
     return expires_at

@@ -23,6 +23,7 @@ from loragate.adapter_store.auth.installation import ADMIN_KEY_HASH, read_fact, 
 from loragate.adapter_store.auth.principal import AdminPrincipal, Authentication, TenantPrincipal
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.tables.admin_keys import AdminKeyRow
 from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
 from loragate.adapter_store.timestamps import SteadyTime
 
@@ -51,7 +52,11 @@ class Authenticator:
         if not is_credential(key):
             return None
         async with self._database.operator() as session:
-            return await self._tenant(session, key) or await self._admin(session, key)
+            for find in (self._tenant, self._named_admin, self._admin):
+                found = await find(session, key)
+                if found is not None:
+                    return found
+        return None
 
     async def set_admin_key(self, key: str) -> None:
         """Replace the admin key. Raises Invalid if it is too short or not printable."""
@@ -98,6 +103,18 @@ class Authenticator:
             key_limits=row.limits,
         )
         return Authentication(principal, seconds_left)
+
+    async def _named_admin(self, session: AsyncSession, key: str) -> Authentication | None:
+        public_id = public_id_of(key)
+        query = select(AdminKeyRow, database_now()).where(AdminKeyRow.id == public_id, AdminKeyRow.revoked_at.is_(None))
+        found = None if public_id is None else (await session.execute(query)).one_or_none()
+        if found is None:
+            return None
+        row, now = found
+        seconds_left = self._seconds_left(row.expires_at, now)
+        if not self._hasher.matches(key, row.key_hash) or seconds_left <= 0:
+            return None
+        return Authentication(AdminPrincipal(key_id=row.id), seconds_left)
 
     def _seconds_left(self, expires_at: datetime | None, now: datetime) -> float:
         """Return the time until expiry. A database's clock that is set back revives no expired key."""

@@ -46,18 +46,22 @@ class TenantPrincipal:
 
 @dataclass(frozen=True)
 class AdminPrincipal:
-    """An operator, authenticated by the admin key or, as `subject`, by the identity provider.
+    """An operator, authenticated by the installation's admin key, by a named one, which is `key_id`, or as `subject` by
+    the identity provider.
 
     It has no tenant and no access to tenants' own routes.
     """
 
     subject: str | None = None
+    key_id: str | None = None
     tenant_id: ClassVar[None] = None
 
     @property
     def actor(self) -> str:
         """The caller's name in the audit log."""
-        return "admin_key" if self.subject is None else f"oidc:{self.subject}"
+        if self.subject is not None:
+            return f"oidc:{self.subject}"
+        return "admin_key" if self.key_id is None else f"admin_key:{self.key_id}"
 
 
 Principal = TenantPrincipal | AdminPrincipal

@@ -10,11 +10,12 @@ from sqlalchemy.orm import InstrumentedAttribute
 from loragate.adapter_store.database.page import Page, checked_limit, cut_page
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.tables.admin_keys import AdminKeyRow
 from loragate.adapter_store.tables.base import AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow
 from loragate.adapter_store.tables.jobs import JobRow
 
 Order = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
-Row = TypeVar("Row", AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, JobRow, TenantRow)
+Row = TypeVar("Row", AdapterImportRow, AdapterRow, AdminKeyRow, ApiKeyRow, AuditRow, JobRow, TenantRow)
 
 
 async def newest_first(

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_loader_criteria
 
 # These modules register more tenant-owned tables.
+import loragate.adapter_store.tables.admin_keys
 import loragate.adapter_store.tables.files
 import loragate.adapter_store.tables.jobs
 import loragate.adapter_store.tables.usage  # noqa: F401

@@ -135,7 +135,8 @@ class Authenticator:
             return None
         self._valid_before.add(digest)
         self._invalid_before.discard(digest)
-        return CachedRead(found.principal, found.principal.tenant_id, read_at, found.seconds_left)
+        owner = found.principal.tenant_id or ""  # as notices name the operator
+        return CachedRead(found.principal, owner, read_at, found.seconds_left)
 
     def _throttled(self, seconds: float) -> TooManyRequests:
         self._on_failure(THROTTLED)

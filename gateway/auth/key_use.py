@@ -19,11 +19,14 @@ class KeyUse:
         self._store = store
         self._interval = interval
         self._last_used: dict[str, datetime] = {}
+        self._admin_last_used: dict[str, datetime] = {}
 
     def record(self, principal: Principal) -> None:
         """Record that the principal's key is used now."""
         if isinstance(principal, TenantPrincipal):
             self._last_used[principal.key_id] = utc_now()
+        elif principal.key_id is not None:
+            self._admin_last_used[principal.key_id] = utc_now()
 
     async def run_write_loop(self) -> None:
         """Write what was recorded every `interval` seconds until cancelled, and then once more."""
@@ -31,12 +34,15 @@ class KeyUse:
 
     async def write(self) -> None:
         """Write what was recorded since the last time, in one statement."""
-        if not self._last_used:
+        if not self._last_used and not self._admin_last_used:
             return
-        batch, self._last_used = self._last_used, {}
+        tenants, self._last_used = self._last_used, {}
+        operators, self._admin_last_used = self._admin_last_used, {}
         try:
             async with self._store.admin(write=True) as admin:
-                await admin.keys.record_use(batch)
+                await admin.keys.record_use(tenants)
+                await admin.admin_keys.record_use(operators)
         except StoreError as error:
-            self._last_used = batch | self._last_used
+            self._last_used = tenants | self._last_used
+            self._admin_last_used = operators | self._admin_last_used
             log.warning("cannot write when keys were last used: %s", error.message)

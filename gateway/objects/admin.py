@@ -106,7 +106,7 @@ class DeletedObject(TypedDict):
     """Confirms that the tenant or key was deleted."""
 
     id: str
-    object: Literal["tenant", "api_key"]
+    object: Literal["tenant", "api_key", "admin_key"]
     deleted: Literal[True]
 
 
@@ -188,7 +188,7 @@ def new_key_object(new: api_key.NewApiKey) -> NewApiKey:
     return {**key_object(new.key), "secret": new.secret}
 
 
-def deleted_object(object_: Literal["tenant", "api_key"], id_: str) -> DeletedObject:
+def deleted_object(object_: Literal["tenant", "api_key", "admin_key"], id_: str) -> DeletedObject:
     """Return the confirmation that a tenant or a key was deleted."""
     return {"id": id_, "object": object_, "deleted": True}
 

@@ -18,7 +18,7 @@ from loragate.gateway.schemas.resources.adapters import (
     Rollback,
     VersionPatch,
 )
-from loragate.gateway.schemas.resources.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
+from loragate.gateway.schemas.resources.admin import AdminKeyCreate, KeyCreate, KeyRotate, TenantCreate, TenantPatch
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.schemas.resources.imports import ImportCreate
 from loragate.gateway.schemas.resources.limits import LimitsPatch
@@ -169,6 +169,7 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         "With the configured limits": {"name": "globex"},
     },
     TenantPatch: {"A new weight": {"weight": 3.0}},
+    AdminKeyCreate: {"For a program": {"name": "deploy pipeline", "expires_at": "2090-01-01T00:00:00Z"}},
     KeyCreate: {
         "For inference": {"name": "backend", "scopes": ["inference"], "limits": {"max_concurrency": 8}},
         "All scopes, with an expiry date": {"name": "ci", "expires_at": "2090-01-01T00:00:00Z"},

@@ -6,6 +6,7 @@ from typing import Any
 from loragate.gateway.objects import (
     adapters,
     admin,
+    admin_keys,
     alias_metrics,
     chat,
     completions,
@@ -26,7 +27,7 @@ from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
 from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, CHECKPOINT, JOB, JOB_EVENT
 from loragate.gateway.openapi.examples.requests import BASE as _BASE
 from loragate.gateway.openapi.examples.requests import NAME
-from loragate.gateway.openapi.examples.tenants import KEY, LATER, TENANT, THEN
+from loragate.gateway.openapi.examples.tenants import ADMIN_KEY, KEY, LATER, TENANT, THEN
 
 _EVENT = {
     "id": "au_2bCd4eFg6hJk",
@@ -226,6 +227,9 @@ RESPONSES: Mapping[Any, Any] = {
     admin.TenantList: _page(TENANT),
     admin.ApiKey: KEY,
     admin.ApiKeyList: _page(KEY),
+    admin_keys.AdminKey: ADMIN_KEY,
+    admin_keys.AdminKeyList: _page(ADMIN_KEY),
+    admin_keys.NewAdminKey: {**ADMIN_KEY, "last_used_at": None, "secret": "lg-8vBn2LsTqR4c-<shown this one time>"},
     admin.NewApiKey: {**KEY, "last_used_at": None, "secret": "lg-3kTz9QbW1xYd-<shown this one time>"},
     admin.DeletedObject: {"id": TENANT["id"], "object": "tenant", "deleted": True},
     admin.AdminAdapter: ADMIN_ADAPTER,

@@ -36,3 +36,12 @@ KEY = {
     "last_used_at": LATER,
     "created_at": THEN,
 }
+ADMIN_KEY = {
+    "id": "8vBn2LsTqR4c",
+    "object": "admin_key",
+    "name": "deploy pipeline",
+    "expires_at": None,
+    "revoked_at": None,
+    "last_used_at": LATER,
+    "created_at": THEN,
+}

@@ -45,6 +45,13 @@ class KeyCreate(Body):
     limits: LimitsBody = Field(default_factory=LimitsBody)
 
 
+class AdminKeyCreate(Body):
+    """Body of POST /admin/v1/admin-keys."""
+
+    name: Text
+    expires_at: Time | None = None
+
+
 class KeyRotate(Body):
     """Body of POST /admin/v1/keys/{key_id}/rotate."""
 

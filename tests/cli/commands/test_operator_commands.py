@@ -69,6 +69,25 @@ def test_the_life_of_a_key() -> None:
 
 
 @pytest.mark.usefixtures("server")
+def test_an_admin_keys_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    created = run("admin-keys", "create", "alice", "--expires-at", "2090-01-01")
+    key = created.stdout.strip()
+    key_id = key.split("-")[1]
+    assert created.stdout.count("\n") == 1, "the key is alone on stdout"
+    assert key not in created.stderr
+    run("admin-keys", "revoke", json.loads(run("admin-keys", "create", "bob", "--json").stdout)[0]["id"])
+
+    monkeypatch.setenv("LORAGATE_ADMIN_KEY", key)
+    bob, alice = rows(run("admin-keys", "list"))
+    assert (bob[1], alice[:2]) == ("bob", [key_id, "alice"])
+    assert bob[3] != "-" == alice[3]
+    run("tenants", "create", "acme")
+    assert json.loads(run("audit", "--json").stdout)[0]["actor"] == f"admin_key:{key_id}"
+    run("admin-keys", "revoke", key_id)
+    assert "not valid" in run("tenants", "list", status=1).stderr
+
+
+@pytest.mark.usefixtures("server")
 def test_the_audit_log() -> None:
     acme = json.loads(run("tenants", "create", "acme", "--json").stdout)[0]["id"]
     run("tenants", "create", "other")
