@@ -290,7 +290,7 @@ class Flooded:
 
 
 async def test_a_flood_of_invented_keys_delays_nobody(
-    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    tenants: Tenants, store: Store, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     """Not keys that were used before, even when a change of their tenant's data makes them unknown; nor new ones."""
     flooded = Flooded(store, monkeypatch)

@@ -41,7 +41,10 @@ async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
     """
     empty = Path(_folder.name) / "empty.db"
     if not empty.exists():
-        await upgrade(f"sqlite+aiosqlite:///{empty}.new")
+        url = f"sqlite+aiosqlite:///{empty}.new"
+        await upgrade(url)
+        # Opened once, so that it has the facts that the first start writes: all copies make and accept the same keys.
+        await (await Store.open(url, (folder / "blobs").as_uri(), _SECRET_KEY)).close()
         Path(f"{empty}.new").rename(empty)
     shutil.copy(empty, folder / "loragate.db")
     return _config(folder, engine.target)
