@@ -39,9 +39,9 @@ class MessageStream:
         self._operations: set[asyncio.Task[Any]] = set()
         self._begun = False
 
-    async def message(self, reserved: ReservedBytes) -> bytes:
+    async def message(self, reserved: ReservedBytes, limit: int | None = None, pace: Pace | None = None) -> bytes:
         """Return the only message of a request. Raise as `messages` does, and InvalidRequest if there is none."""
-        async with aclosing(self.messages(self._max_bytes, self._pace, reserved)) as messages:
+        async with aclosing(self.messages(limit or self._max_bytes, pace or self._pace, reserved)) as messages:
             async for message in messages:
                 return message
         raise InvalidRequest("The call has no message.", code="invalid_message")

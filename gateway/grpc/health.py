@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from loragate.gateway.errors import InvalidRequest, NotFound
+from loragate.gateway.errors import NotFound
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import parse_message
 from loragate.gateway.http.bodies import Pace
@@ -46,10 +45,8 @@ async def watch(call: Call) -> AsyncGenerator[HealthCheckResponse, None]:
 
 
 async def _service(call: Call) -> str:
-    async with aclosing(call.messages(_MAX_BYTES, _PACE)) as messages:
-        async for raw in messages:
-            return str(parse_message(HealthCheckRequest, raw).service)
-    raise InvalidRequest("The call has no message.", code="invalid_message")
+    raw = await call.stream.message(call.reserved, _MAX_BYTES, _PACE)
+    return str(parse_message(HealthCheckRequest, raw).service)
 
 
 async def _status(call: Call, service: str) -> HealthCheckResponse.ServingStatus:

@@ -197,6 +197,10 @@ async def test_every_example_gets_the_documented_response(
         (key, _) = await tour("create_key", ADMIN_KEY, tenant_id=tenant["id"])
         for name in ("get_key", "limit_key", "rotate_key", "revoke_key"):
             await tour(name, ADMIN_KEY, key_id=key["id"])
+        (admin_key,) = await tour("create_admin_key", ADMIN_KEY)
+        await tour("list_admin_keys", ADMIN_KEY)
+        for name in ("get_admin_key", "revoke_admin_key"):
+            await tour(name, ADMIN_KEY, key_id=admin_key["id"])
         (adapter,) = await tour("get_adapter", gateway.key, name="haiku")
         await tour("place_adapter", ADMIN_KEY, adapter_id=adapter["id"])
         for name in ("list_tenants", "list_all_adapters", "list_audit_events", "list_engines"):
