@@ -84,7 +84,7 @@ async def _received(one: Gateway, other: Gateway) -> bool:
 
 
 async def test_without_a_database_cached_keys_work_until_the_bound(
-    gateway: Gateway, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await status(gateway, gateway.key, "/v1/models") == 200
 
