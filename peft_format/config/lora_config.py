@@ -13,6 +13,7 @@ _LIMITS = Limits(size=1 << 20, depth=8, values=200_000)
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 _MAX_EMBEDDINGS = 16
+_MAX_LAYER_LISTS = 64
 _BIASES = ("none", "all", "lora_only")
 
 INPUT_EMBEDDING = ""
@@ -103,7 +104,8 @@ def parse_config(raw: bytes) -> LoraConfig:
 
 def _layers_pattern(fields: json_fields.Fields) -> tuple[str, ...]:
     value = fields.get("layers_pattern")
-    patterns = json_fields.names([value] if isinstance(value, str) and value else value or None, "layers_pattern")
+    listed = [value] if isinstance(value, str) and value else value or None
+    patterns = json_fields.names(listed, "layers_pattern", _MAX_LAYER_LISTS)
     if patterns and fields.get("layers_to_transform") is None:
         raise in_config("layers_pattern", "layers_pattern needs layers_to_transform as well.")
     for pattern in patterns:

@@ -24,12 +24,17 @@ def plan_replaced(
     if config.modules_to_save:
         require(AdapterKind.REPLACED, layout, _FIELD)
     _check_bare_parameters(config, layout)
-    names = frozenset(config.modules_to_save)
-    saved = [module for module in layout.modules.values() if names & _ends(module.name)]
+    saved = saved_modules(config, layout)
     for module in saved:
         if module.name in changed:
             raise in_config(_FIELD, f"{_FIELD} selects {module.name}, which the adapter also changes in another way.")
     return {module.name: _plan(module, tensors) for module in saved}
+
+
+def saved_modules(config: LoraConfig, layout: BaseLayout) -> list[TargetModule]:
+    """Return the modules that `modules_to_save` selects."""
+    names = frozenset(config.modules_to_save)
+    return [module for module in layout.modules.values() if names & _ends(module.name)] if names else []
 
 
 def unmatched_modules(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:

@@ -26,11 +26,7 @@ def plan_parameters(
 
     `targeted` are the modules that already have LoRA.
     """
-    names = frozenset(config.target_parameters)
-    bare = [
-        parameter for parameter in layout.parameters.values() if not names.isdisjoint(dotted_suffixes(parameter.path))
-    ]
-    linears = [m for m in layout.modules.values() if not names.isdisjoint(dotted_suffixes(f"{m.name}.weight"))]
+    bare, linears = selected_parameters(config, layout)
     if bare or linears:
         _check_combinations(config)
     parameters = {}
@@ -42,6 +38,15 @@ def plan_parameters(
         for module in linears
     }
     return parameters, modules
+
+
+def selected_parameters(config: LoraConfig, layout: BaseLayout) -> tuple[list[BaseParameter], list[TargetModule]]:
+    """Return the bare parameters that `target_parameters` selects, and the linears whose weight it selects."""
+    names = frozenset(config.target_parameters)
+    bare = [
+        parameter for parameter in layout.parameters.values() if not names.isdisjoint(dotted_suffixes(parameter.path))
+    ]
+    return bare, [m for m in layout.modules.values() if not names.isdisjoint(dotted_suffixes(f"{m.name}.weight"))]
 
 
 def unmatched_parameters(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:

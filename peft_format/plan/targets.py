@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loragate.peft_format.config.lora_config import LoraConfig
 from loragate.peft_format.errors import AdapterRejected, in_config, quoted
 from loragate.peft_format.patterns.automaton import Budget
-from loragate.peft_format.patterns.pattern import FullPattern
+from loragate.peft_format.patterns.pattern import FullPattern, NumberedList
 from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
 
 _ALL_LINEAR = "all-linear"
@@ -35,7 +35,7 @@ def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> T
     listed = frozenset[str]() if isinstance(names, str) else frozenset(names)
     excluded = selector(config.exclude_modules, "exclude_modules", budget)
     targeted = selector(names, "target_modules", budget)
-    in_layers = _layer_filter(config)
+    in_layers = _layer_filter(config, budget)
     saved = frozenset(config.modules_to_save)
     modules = tuple(
         module
@@ -90,16 +90,19 @@ def dotted_suffixes(name: str) -> Iterator[str]:
         dot = name.find(".", dot + 1)
 
 
-def _layer_filter(config: LoraConfig) -> Callable[[str], bool]:
+def _layer_filter(config: LoraConfig, budget: Budget) -> Callable[[str], bool]:
     """Return a test of whether the first numbered list in a module's path has one of the layers to transform."""
     if not config.layers_to_transform:
         return lambda name: True
     layers = frozenset(config.layers_to_transform)
-    patterns = [re.compile(rf"(?:^|.*?\.){path}\.(?P<idx>\d+)\.") for path in config.layers_pattern] or [_ANY_LAYER]
+    lists = [NumberedList(path, "layers_pattern", budget) for path in config.layers_pattern]
 
     def in_layers(name: str) -> bool:
-        match = next(filter(None, (pattern.match(name) for pattern in patterns)), None)
-        return match is not None and int(match["idx"]) in layers
+        if not lists:
+            match = _ANY_LAYER.match(name)
+            return match is not None and int(match["idx"]) in layers
+        indices = (each.index_in(name) for each in lists)
+        return next((index for index in indices if index is not None), None) in layers
 
     return in_layers
 

@@ -34,12 +34,15 @@ def tied_targets(
     ends = _ends(layout)
     if not config.ensure_weight_tying or ends is None or _notices(config.modules_to_save):
         return targets
-    if isinstance(config.target_modules, str):
-        noticed = any(map(selector(config.target_modules, "target_modules", budget), _NOTICED))
-    else:
-        noticed = _notices(config.target_modules)
-    names = {module.name for module in (*targets, *(ends if noticed else ()))}
+    names = {module.name for module in (*targets, *(ends if _targets_noticed(config, budget) else ()))}
     return tuple(module for module in layout.modules.values() if module.name in names)
+
+
+def keeps_tied(config: LoraConfig, layout: BaseLayout, budget: Budget) -> bool:
+    """Return whether a change of one of embedding and head applies to the other."""
+    if not config.ensure_weight_tying or _ends(layout) is None:
+        return False
+    return _notices(config.modules_to_save) or _targets_noticed(config, budget)
 
 
 def tied_pairs(
@@ -65,6 +68,12 @@ def tied_pairs(
 def _ends(layout: BaseLayout) -> tuple[TargetModule, TargetModule] | None:
     embedding, head = layout.embedding, layout.tied_head
     return None if embedding is None or head is None else (embedding, head)
+
+
+def _targets_noticed(config: LoraConfig, budget: Budget) -> bool:
+    if isinstance(config.target_modules, str):
+        return any(map(selector(config.target_modules, "target_modules", budget), _NOTICED))
+    return _notices(config.target_modules)
 
 
 def _notices(names: Iterable[str]) -> bool:

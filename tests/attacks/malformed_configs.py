@@ -125,7 +125,7 @@ _BAD: dict[str, tuple[object, ...]] = {
     "rank_pattern": ([1], "q_proj", {"q_proj": 0}, {"q_proj": -4}, {"q_proj": 2.5}, {"q_proj": "4"}, {"": 4}),
     "alpha_pattern": ([1], {"q_proj": None}, {"q_proj": "1"}, {"q_proj": 1e300}),
     "layers_to_transform": ("1", [1, True], [-1], [10**19], 1.5),
-    "layers_pattern": (["(a+)+"], ["layers|h"], [""], 1),
+    "layers_pattern": (["(a+)+"], ["layers|h"], [""], 1, ["layers"] * 65),
     "init_lora_weights": ("pissa", "pissa_niter_16", "olora", "corda", "lora_ga", "loftq", "zeros", None, 1, {}),
     "layer_replication": ([[0, 2], [1, 3]], "0-2"),
     "arrow_config": ({"top_k": 2},),
