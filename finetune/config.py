@@ -3,7 +3,22 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loragate.finetune.sandbox import Sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
+
+
+@dataclass(frozen=True)
+class TrainerPatience:
+    """How long a worker waits for a trainer before it kills it.
+
+    `stop_seconds`: for a last checkpoint after an order, of which the worker learns within 5 seconds;
+    `yield_seconds`: for the same where it only makes room for others; `silence_seconds`: for a sign of life, which a
+    healthy trainer sends every 5 seconds, also while it loads a model.
+    """
+
+    stop_seconds: float = 15.0
+    silence_seconds: float = 300.0
+    yield_seconds: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -18,6 +33,9 @@ class WorkerConfig:
     checkpoint_steps: int = 100  # maximum steps between two checkpoints
     backup_interval_seconds: float = 60.0  # minimum between two backups for other machines
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    patience: TrainerPatience = field(default_factory=TrainerPatience)
+    sandbox: Sandbox | None = None
+    quantum_seconds: float = 600.0  # in training, before it makes room for jobs of other tenants
     poll_seconds: float = 1.0
     data_wait_seconds: float = 60.0  # wait for appended lines before queued jobs go first
     cleanup_interval_seconds: float = 600.0
@@ -50,3 +68,6 @@ class ServiceConfig:
     nice: int = MAX_NICENESS  # serving takes precedence
     max_jobs_per_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30
+    patience: TrainerPatience = field(default_factory=TrainerPatience)
+    quantum_seconds: float = 600.0
+    sandbox: Sandbox | None = None

@@ -35,6 +35,10 @@ class Order(StrEnum):
     PAUSE = "pause"
 
 
+ORDERED = {Order.CANCEL: JobStatus.CANCELLED, Order.PAUSE: JobStatus.PAUSED}
+"""The state of a job in which each command leaves it."""
+
+
 @dataclass(frozen=True)
 class JobStart:
     """The adapter version that a job starts from: the meaning of its `model` when the job was created."""

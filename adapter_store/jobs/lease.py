@@ -12,7 +12,7 @@ from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.files.run_files import discard_run
 from loragate.adapter_store.ids import random_base62
-from loragate.adapter_store.jobs.job import JobStatus, Order
+from loragate.adapter_store.jobs.job import ORDERED, JobStatus, Order
 from loragate.adapter_store.tables.jobs import JobCheckpointRow, JobEventRow, JobRow
 
 LEASE = timedelta(seconds=30)
@@ -25,7 +25,11 @@ class LeaseLost(Conflict):
 
 
 class JobLease:
-    """Part of a TenantScope. Every method but `log_event` needs the lease, and raises LeaseLost without it."""
+    """Part of a TenantScope. Every method but `log_event` needs the lease, and raises LeaseLost without it.
+
+    A method that returns the job to the queue executes the tenant's command instead, if there is one that the worker
+    has not seen. `killed` counts an attempt: the trainer had to be killed.
+    """
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -65,22 +69,24 @@ class JobLease:
             new = {"job_id": job_id, "step": step, "id": f"ftckpt-{random_base62(24)}", "created_at": database_now()}
             await self._session.execute(insert(JobCheckpointRow).values(**new, **values))
 
-    async def pause(self, job_id: str, worker: str) -> None:
+    async def pause(self, job_id: str, worker: str, *, killed: bool = False) -> None:
         """Pause the job, as its tenant requested."""
-        await self._release(job_id, worker, JobStatus.PAUSED)
+        await self._release(job_id, worker, JobStatus.PAUSED, attempts=_attempts(killed))
 
-    async def requeue(self, job_id: str, worker: str) -> None:
+    async def requeue(self, job_id: str, worker: str, *, killed: bool = False) -> None:
         """Return the job to the queue, because the worker stops."""
         row = await self._session.scalar(select(JobRow.recipe).where(JobRow.id == job_id))
-        await self._release(job_id, worker, JobStatus.VALIDATING if row is None else JobStatus.QUEUED)
+        status = JobStatus.VALIDATING if row is None else JobStatus.QUEUED
+        await self._release(job_id, worker, status, attempts=_attempts(killed))
 
-    async def requeue_for_waiting(self, job_id: str, worker: str) -> None:
-        """Return the job to the end of the queue, because it is waiting for data."""
-        await self._release(job_id, worker, JobStatus.QUEUED, started_at=database_now())
+    async def step_aside(self, job_id: str, worker: str, *, killed: bool = False) -> None:
+        """Return the job to the end of the queue: others go first."""
+        now = database_now()
+        await self._release(job_id, worker, JobStatus.QUEUED, started_at=now, attempts=_attempts(killed))
 
     async def record_failure(self, job_id: str, worker: str) -> None:
         """Return the job to the queue after its trainer died, and count the attempt."""
-        await self._release(job_id, worker, JobStatus.QUEUED, attempts=JobRow.attempts + 1)
+        await self._release(job_id, worker, JobStatus.QUEUED, attempts=_attempts(killed=True))
 
     async def succeed(self, job_id: str, worker: str, fine_tuned_model: str, result_file: str | None) -> None:
         """Record success: the adapter is published under this name."""
@@ -115,6 +121,10 @@ class JobLease:
         )
 
     async def _release(self, job_id: str, held_by: str, status: JobStatus, **values: object) -> None:
+        wanted = await self._change(job_id, held_by)
+        if wanted is not None and not status.ended:
+            status = ORDERED[Order(wanted)]
+            values |= {"finished_at": database_now()} if status.ended else {}
         free = {"status": status, "worker": None, "held_until": None, "wanted": None, "attempts": 0}
         if status.ended:
             await discard_run(self._session, job_id)
@@ -130,3 +140,7 @@ class JobLease:
             await self._session.execute(update(JobRow).where(*held).values(**values))
         wanted: str | None = row.wanted
         return wanted
+
+
+def _attempts(killed: bool) -> object:
+    return JobRow.attempts + 1 if killed else 0

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from loragate.adapter_store.database.clock import database_now
-from loragate.adapter_store.jobs.job import Job, JobStatus
+from loragate.adapter_store.jobs.job import Job, JobStatus, Order
 from loragate.adapter_store.jobs.lease import LEASE
 from loragate.adapter_store.jobs.rows import job_of
 from loragate.adapter_store.tables.base import TenantRow
@@ -19,12 +19,14 @@ _TRIES = 8
 
 @dataclass(frozen=True)
 class JobClaim:
-    """A claimed job. `died`: its last worker stopped responding; `hopeless`: that was one attempt too many."""
+    """A claimed job. `died`: its last worker stopped responding; `hopeless`: that was one attempt too many; `order`:
+    what its tenant ordered meanwhile."""
 
     tenant_id: str
     job: Job
     died: bool
     hopeless: bool
+    order: Order | None = None
 
 
 class JobQueue:
@@ -67,12 +69,18 @@ class JobQueue:
             values |= {"status": JobStatus.RUNNING, "started_at": row.started_at or now}
         await self._session.execute(update(JobRow).where(*here).values(**values))
         await self._session.refresh(row)
-        return JobClaim(tenant_id, job_of(row), died, hopeless=row.attempts >= MAX_ATTEMPTS)
+        order = None if row.wanted is None else Order(row.wanted)
+        return JobClaim(tenant_id, job_of(row), died, hopeless=row.attempts >= MAX_ATTEMPTS, order=order)
 
     async def release_all(self, worker: str) -> None:
         """Release all jobs of a worker that no longer exists, as if their leases had expired."""
         held = (JobRow.worker == worker, JobRow.held_until > database_now())
         await self._session.execute(update(JobRow).where(*held).values(held_until=database_now()))
+
+    async def others_wait(self, tenant_id: str, max_per_tenant: int) -> bool:
+        """Return whether a job of another tenant is ready for training and waits for a worker."""
+        query = _next(JobStatus.QUEUED, max_per_tenant).where(JobRow.tenant_id != tenant_id)
+        return (await self._session.execute(query)).first() is not None
 
     async def waiting(self) -> dict[JobStatus, int]:
         """Return the number of jobs in each state that is not final."""

@@ -14,7 +14,16 @@ from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.files.run_files import discard_run
 from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.jobs.history import checkpoints_before, events_before, events_since
-from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStatus, Order, TunedModel
+from loragate.adapter_store.jobs.job import (
+    ORDERED,
+    Job,
+    JobCheckpoint,
+    JobEvent,
+    JobRequest,
+    JobStatus,
+    Order,
+    TunedModel,
+)
 from loragate.adapter_store.jobs.labels import labelled
 from loragate.adapter_store.jobs.rows import job_of, start_columns
 from loragate.adapter_store.jobs.tuned_models import has_made, tuned_models
@@ -115,7 +124,7 @@ class JobRepository:
 
     async def _order(self, job_id: str, order: Order) -> Job:
         row = await self._row(job_id)
-        end = JobStatus.CANCELLED if order is Order.CANCEL else JobStatus.PAUSED
+        end = ORDERED[order]
         if row.status == end:
             return job_of(row)
         if JobStatus(row.status).ended:

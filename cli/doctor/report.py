@@ -20,6 +20,7 @@ def examine(**options: object) -> list[Finding]:
     from loragate.cli.doctor.accelerator import check_accelerator
     from loragate.cli.doctor.machine import check_machine
     from loragate.cli.doctor.services import check_services
+    from loragate.cli.doctor.training import check_training
     from loragate.cli.settings.model import Settings
 
     try:
@@ -28,7 +29,8 @@ def examine(**options: object) -> list[Finding]:
         problem = fail("settings", error.message, "correct it; the checks below use the defaults")
         settings = Settings.model_construct()
         return [problem, *check_machine(settings.data_dir.absolute()), *check_accelerator()]
-    return [*check_machine(settings.data_dir), *check_accelerator(), *check_services(settings)]
+    machine = [*check_machine(settings.data_dir), *check_accelerator(), *check_training(settings)]
+    return [*machine, *check_services(settings)]
 
 
 def show(findings: Sequence[Finding], *, as_json: bool) -> None:

@@ -37,6 +37,7 @@ from loragate.cli.settings.types import (
 from loragate.engine.config import EngineConfig, EngineOptions
 from loragate.engine.runtime.log_format import LogFormat
 from loragate.finetune.config import MAX_NICENESS
+from loragate.finetune.sandbox import SandboxMode
 from loragate.gateway.config.gateway import MIN_RETENTION_DAYS
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
@@ -79,6 +80,10 @@ class FinetuneSettings(BaseModel):
     nice: Annotated[int, Field(ge=0, le=MAX_NICENESS)] = MAX_NICENESS
     memory_bytes: PositiveInt | None = None
     max_running_per_tenant: PositiveInt = 1
+    quantum_seconds: PositiveFloat = 600.0
+    stop_seconds: PositiveFloat = 15.0
+    max_silence_seconds: Annotated[float, Field(ge=30)] = 300.0
+    sandbox: SandboxMode = SandboxMode.AUTO
     workspace: AbsolutePath | None = None
     max_workspace_bytes: PositiveInt = 50 << 30
     report_to: Reporters = ()

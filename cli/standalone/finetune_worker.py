@@ -9,7 +9,8 @@ from loragate.cli.data_dir.preparation import make_data_dir, secret_key
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
-from loragate.finetune.config import MAX_NICENESS, ServiceConfig
+from loragate.finetune.config import MAX_NICENESS, ServiceConfig, TrainerPatience
+from loragate.finetune.sandbox import Sandbox, SandboxUnavailable, find_sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 
@@ -39,7 +40,18 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         nice=chosen.nice,
         max_jobs_per_tenant=chosen.max_running_per_tenant,
         max_workspace_bytes=chosen.max_workspace_bytes,
+        patience=TrainerPatience(stop_seconds=chosen.stop_seconds, silence_seconds=chosen.max_silence_seconds),
+        quantum_seconds=chosen.quantum_seconds,
+        sandbox=_sandbox(chosen),
     )
+
+
+def _sandbox(chosen: FinetuneSettings) -> Sandbox | None:
+    try:
+        return find_sandbox(chosen.sandbox, chosen.device, chosen.report_to)
+    except SandboxUnavailable as error:
+        message = f"LORAGATE_FINETUNE__SANDBOX is required, but training cannot run in a sandbox: {error}"
+        raise CliError(message, BAD_SETTING) from None
 
 
 def _trainer_settings(chosen: FinetuneSettings) -> TrainerSettings:

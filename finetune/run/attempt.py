@@ -21,9 +21,10 @@ from loragate.finetune.run.published_checkpoints import CheckpointSpacing, Publi
 from loragate.finetune.run.publishing import Publisher, open_publisher
 from loragate.finetune.run.schedule import checkpoint_interval, total_steps
 from loragate.finetune.run.streaming_file import StreamingTrainingFile
-from loragate.finetune.run.trainer_process import training
+from loragate.finetune.run.trainer_process import TrainerProcess, training
 from loragate.finetune.training.protocol.assignment import Assignment
 from loragate.finetune.training.protocol.messages import (
+    DIED,
     Checkpointed,
     Failed,
     Finished,
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0  # after the engine was unavailable
 _LAST_BACKUP_SECONDS = 5.0  # limit on the last backup of a worker that is being stopped
-_DIED = "trainer_died"
 _OUTCOMES: dict[type[TrainerMessage], str] = {Finished: "finished", Stopped: "stopped", Failed: "failed"}
 
 
@@ -80,7 +80,8 @@ class Attempt:
             await self._fail(storage_failure(error), publisher)
 
     async def _train(self, prepared: Prepared, publisher: Publisher) -> TrainerMessage:
-        last: TrainerMessage = Failed(_DIED, "The training process ended without a message.")
+        last: TrainerMessage = Failed(DIED, "The training process ended without a message.")
+        trainer: TrainerProcess | None = None
         assignment = await self._assignment(prepared)
         checkpoints = PublishedCheckpoints(
             lease=self._lease,
@@ -91,7 +92,11 @@ class Attempt:
             spacing=CheckpointSpacing(self._total_steps, assignment.checkpoint_steps),
         )
         try:
-            async with training(assignment) as trainer, self._control.running(trainer, self._streaming):
+            config = self._context.config
+            async with (
+                training(assignment, config.patience, config.sandbox) as trainer,
+                self._control.running(trainer, self._streaming),
+            ):
                 async for last in trainer.messages():
                     await self._handle(last, assignment.folder, checkpoints)
             await self._events.flush()
@@ -104,6 +109,7 @@ class Attempt:
                     await self._backup.finish()
             raise
         finally:
+            self._lease.trainer_killed = trainer is not None and trainer.killed
             await checkpoints.cancel()
             await self._backup.cancel()
         return last
@@ -166,7 +172,8 @@ class Attempt:
         start = self._lease.job.request.start
         if start is None:
             return None
-        return await fetch_base_adapter(self._context.store, self._lease.tenant_id, start, self._folder / "start")
+        context, folder = self._context, self._folder / "base_adapter"
+        return await fetch_base_adapter(context.store, self._lease.tenant_id, start, context.layout, folder)
 
     async def _end(self, last: TrainerMessage, prepared: Prepared, publisher: Publisher) -> None:
         self._context.metrics.record_end(_OUTCOMES[type(last)])
@@ -175,7 +182,11 @@ class Attempt:
                 await self._succeed(last, prepared, publisher)
             case Stopped():
                 await self._end_stopped(publisher)
-            case Failed(code=code) if code == _DIED:
+            case Failed(code=code) if code == DIED:
+                if self._lease.interrupted.is_set() or self._control.yielded:
+                    self._lease.trainer_killed = True
+                    await self._end_stopped(publisher)
+                    return
                 async with self._lease.transaction() as work:
                     await work.log_event(self._lease.job.id, last.message, level="warn")
                     await work.record_failure(self._lease.job.id, self._lease.worker)
@@ -224,15 +235,18 @@ class Attempt:
             await publisher.withdraw()
             await self._remove_files()
         async with self._lease.transaction() as work:
+            killed = self._lease.trainer_killed
+            if killed:
+                await work.log_event(job_id, "The training process did not end by itself.", level="warn")
             if self._lease.order is Order.CANCEL:
                 await work.cancelled(job_id, worker)
             elif self._lease.order is Order.PAUSE:
-                await work.pause(job_id, worker)
-            elif self._control.yielded:
-                await work.log_event(job_id, "Requeued while waiting for lines: jobs that have data go first.")
-                await work.requeue_for_waiting(job_id, worker)
+                await work.pause(job_id, worker, killed=killed)
+            elif self._control.yielded is not None:
+                await work.log_event(job_id, self._control.yielded)
+                await work.step_aside(job_id, worker, killed=killed)
             else:
-                await work.requeue(job_id, worker)
+                await work.requeue(job_id, worker, killed=killed)
 
     async def _fail(self, failure: Failure, publisher: Publisher) -> None:
         await publisher.withdraw()

@@ -16,6 +16,10 @@ from loragate.finetune.errors import JobRejected
 from loragate.finetune.jobs.hyperparameters import Hyperparameters
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.peft_format.config.fields import FIELDS, Served
+from loragate.peft_format.config.lora_config import LoraConfig, parse_config
+from loragate.peft_format.errors import AdapterRejected
+from loragate.peft_format.plan.layout import BaseLayout
+from loragate.peft_format.plan.without_patterns import without_patterns
 
 _FIXED: Mapping[str, tuple[str, Any]] = {  # hyperparameter: its name and default in PEFT's config
     "lora_rank": ("r", 8),
@@ -46,12 +50,13 @@ async def constrain_to_base_adapter(
     return replace(recipe, **fixed, target_modules=targets if isinstance(targets, str) else tuple(sorted(targets)))
 
 
-async def fetch_base_adapter(store: Store, tenant_id: str, start: JobStart, folder: Path) -> Path:
+async def fetch_base_adapter(store: Store, tenant_id: str, start: JobStart, layout: BaseLayout, folder: Path) -> Path:
     """Write PEFT's two files to `folder`, unless they are there already, and return it. Raise JobRejected, StoreError,
     OSError.
 
-    The config is reduced to the settings that affect computation. Anything else that a tenant may have put there, such
-    as the path of a base model or a module to import, never reaches the libraries that load it.
+    The config is reduced to the settings that affect computation, and its patterns to names of the base model's
+    modules. Anything else that a tenant may have put there, such as the path of a base model, a module to import or an
+    expression that `re` matches for hours, never reaches the libraries that load it.
     """
     if await asyncio.to_thread(folder.is_dir):
         return folder
@@ -59,17 +64,37 @@ async def fetch_base_adapter(store: Store, tenant_id: str, start: JobStart, fold
     draft = folder.with_suffix(".tmp")
     await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    (draft / CONFIG_FILE).write_bytes(_trainable_config(stored.config_json))
+    try:
+        config = await asyncio.to_thread(_trainable_config, stored.config_json, layout)
+    except AdapterRejected as rejected:
+        message = f"Training cannot continue from `{start.name}:{start.version}`: {rejected.message}"
+        raise JobRejected(Failure("invalid_model", message, "model")) from None
+    (draft / CONFIG_FILE).write_bytes(config)
     with (draft / TENSORS_FILE).open("wb") as file:
         async for chunk in stored.tensors:
             await asyncio.to_thread(file.write, chunk)
     return draft.rename(folder)
 
 
-def _trainable_config(config_json: bytes) -> bytes:
+def _trainable_config(config_json: bytes, layout: BaseLayout) -> bytes:
     served = {name: value for name, value in json.loads(config_json).items() if isinstance(FIELDS.get(name), Served)}
     plain = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "init_lora_weights": True}
-    return json.dumps(served | plain).encode()
+    return json.dumps(served | plain | _names_and_keys(without_patterns(parse_config(config_json), layout))).encode()
+
+
+def _names_and_keys(config: LoraConfig) -> dict[str, Any]:
+    """Return every field that PEFT compares with the names of modules, but for the input embedding's."""
+    return {
+        "target_modules": config.target_modules,
+        "exclude_modules": None,
+        "layers_to_transform": None,
+        "layers_pattern": None,
+        "rank_pattern": dict(config.rank_pattern),
+        "alpha_pattern": dict(config.alpha_pattern),
+        "target_parameters": config.target_parameters or None,
+        "modules_to_save": config.modules_to_save or None,
+        "ensure_weight_tying": config.ensure_weight_tying,
+    }
 
 
 async def _open(store: Store, tenant_id: str, start: JobStart) -> StoredAdapter:

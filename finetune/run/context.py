@@ -8,6 +8,7 @@ from loragate.adapter_store.store import Store
 from loragate.finetune.config import WorkerConfig
 from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.finetune.run.preparation import Preparation
+from loragate.peft_format.plan.layout import BaseLayout
 
 EngineLoads = Callable[[], AsyncIterator[float]]
 """Yields the engine's load, 0 to 1, again and again; see `worker.engine_link`."""
@@ -20,12 +21,13 @@ async def no_load() -> AsyncIterator[float]:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """`base` is the base model's id."""
+    """`base` is the base model's id, `layout` all that an adapter may change of it."""
 
     store: Store
     preparation: Preparation
     probe: Probe
     config: WorkerConfig
     base: str
+    layout: BaseLayout
     engine_loads: EngineLoads
     metrics: FinetuneMetrics

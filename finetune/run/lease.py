@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from loragate.adapter_store.errors import NotFound, StoreError
-from loragate.adapter_store.jobs.job import Job, Order
+from loragate.adapter_store.jobs.job import Job
 from loragate.adapter_store.jobs.lease import LEASE, JobLease, LeaseLost
 from loragate.adapter_store.jobs.queue import JobClaim
 from loragate.adapter_store.store import Store
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_RENEWALS = 3  # per lease
+_RENEWALS = 6  # per lease; each asks for the tenant's command
 
 
 class WorkerLease:
@@ -27,9 +27,12 @@ class WorkerLease:
         self.tenant_id = claim.tenant_id
         self.worker = worker
         self.lost = False
-        self.order: Order | None = None
+        self.order = claim.order
+        self.trainer_killed = False  # because it did not stop
         self.interrupted = asyncio.Event()
         self._store = store
+        if self.order is not None:
+            self.interrupted.set()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[JobLease]:

@@ -29,6 +29,7 @@ def continued_adapter(base: PreTrainedModel, recipe: Recipe, folder: Path) -> Pe
     """Load an adapter from PEFT's two files, which the upload's validator has accepted. The recipe already has its
     shape."""
     config = LoraConfig.from_pretrained(str(folder))
+    assert not isinstance(config.target_modules, str), "PEFT would match a tenant's pattern by `re`"
     config.lora_dropout = recipe.lora_dropout
     config.inference_mode = False
     return PeftModel.from_pretrained(base, folder, is_trainable=True, config=config, use_safetensors=True)

@@ -12,10 +12,13 @@ import os
 import sys
 from typing import TextIO
 
+from loragate.finetune.training.protocol.message_writer import MessageWriter
+
 
 def main() -> None:
     """Run the assignment. The exit status is always 0: the outcome is sent as a message."""
-    out = _take_stdout()
+    out = MessageWriter(_take_stdout())
+    out.start_heartbeat()
     logging.disable(logging.WARNING)  # libraries' warnings, also at import, are for the developers of the calling code
     gc.disable()  # imports create no garbage, and collecting takes a fifth of their time
     from loragate.finetune.training.session import run_assignment

@@ -3,9 +3,8 @@
 import json
 import os
 import threading
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 from peft import PeftModel
@@ -21,6 +20,7 @@ from loragate.finetune.training.checkpoints.folders import checkpoints_in
 from loragate.finetune.training.checkpoints.run_lock import acquire_run_lock
 from loragate.finetune.training.memory import is_out_of_memory, limit_memory, set_oom_score
 from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.message_writer import MessageWriter
 from loragate.finetune.training.protocol.messages import (
     Checkpointed,
     Failed,
@@ -37,7 +37,7 @@ from loragate.finetune.training.trainers.callback import RunCallback, TrainingFa
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
 
-def run_assignment(commands: TextIO, out: TextIO) -> None:
+def run_assignment(commands: TextIO, out: MessageWriter) -> None:
     """Run the assignment on the first line of `commands` and write its messages, the outcome last, to `out`."""
     logging.disable_progress_bar()
     logging.set_verbosity_error()
@@ -50,12 +50,12 @@ def run_assignment(commands: TextIO, out: TextIO) -> None:
     throttle = Throttle(assignment.settings.threads, stop)
     threading.Thread(target=read_commands, args=(commands, stop, throttle), daemon=True).start()
     try:
-        _send(out, _outcome(assignment, stop, throttle, out))
+        out.send(_outcome(assignment, stop, throttle, out))
     except BrokenPipeError:
         os._exit(1)  # the worker is gone; work that was not reported is repeated
 
 
-def _outcome(assignment: Assignment, stop: threading.Event, throttle: Throttle, out: TextIO) -> TrainerMessage:
+def _outcome(assignment: Assignment, stop: threading.Event, throttle: Throttle, out: MessageWriter) -> TrainerMessage:
     try:
         return _run(assignment, stop, throttle, out)
     except TrainingFailed as failed:
@@ -68,7 +68,7 @@ def _outcome(assignment: Assignment, stop: threading.Event, throttle: Throttle, 
         raise
 
 
-def _run(assignment: Assignment, stop: threading.Event, throttle: Throttle, out: TextIO) -> TrainerMessage:
+def _run(assignment: Assignment, stop: threading.Event, throttle: Throttle, out: MessageWriter) -> TrainerMessage:
     acquire_run_lock(assignment.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if assignment.settings.memory_bytes is not None:
@@ -87,15 +87,15 @@ def _run(assignment: Assignment, stop: threading.Event, throttle: Throttle, out:
         name=assignment.name,
     )
     for metrics in _earlier_metrics(assignment.folder):
-        _send(out, Stepped(metrics))
+        out.send(Stepped(metrics))
     callback = RunCallback(
-        on_metrics=lambda metrics: _send(out, Stepped(metrics)),
+        on_metrics=lambda metrics: out.send(Stepped(metrics)),
         stop=stop,
         throttle=throttle,
-        on_waiting=lambda steps: _send(out, Waiting(steps)),
+        on_waiting=lambda steps: out.send(Waiting(steps)),
     )
     steps = train(
-        model, tokenizer, assignment.recipe, run, callback, lambda folder: _send(out, Checkpointed(folder.name))
+        model, tokenizer, assignment.recipe, run, callback, lambda folder: out.send(Checkpointed(folder.name))
     )
     if stop.is_set():
         return Stopped(steps)
@@ -125,13 +125,3 @@ def read_commands(commands: TextIO, stop: threading.Event, throttle: Throttle) -
             break
         throttle.set_load(float(load))
     stop.set()
-
-
-_sending = threading.Lock()
-
-
-def _send(out: TextIO, message: TrainerMessage) -> None:
-    document: dict[str, Any] = {"kind": type(message).__name__, **asdict(message)}
-    with _sending:
-        out.write(json.dumps(document) + "\n")
-        out.flush()

@@ -56,6 +56,9 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         max_jobs_per_tenant=config.max_jobs_per_tenant,
         trainer=config.trainer,
         max_workspace_bytes=config.max_workspace_bytes,
+        patience=config.patience,
+        quantum_seconds=config.quantum_seconds,
+        sandbox=config.sandbox,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
     load = no_load if config.trainer.dedicated_device else partial(engine_loads, engine.client)

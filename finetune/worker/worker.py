@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from loragate.adapter_store.base_model.layout import layout_of
 from loragate.adapter_store.errors import Failure, StoreError
 from loragate.adapter_store.jobs.job import JobStatus, Order
 from loragate.adapter_store.jobs.lease import LeaseLost
@@ -55,6 +56,7 @@ class Worker:
             probe=probe,
             config=config,
             base=manifest.model_id,
+            layout=layout_of(manifest),
             engine_loads=engine_loads,
             metrics=metrics or FinetuneMetrics(),
         )
@@ -88,7 +90,7 @@ class Worker:
 
     async def _work_on(self, claim: JobClaim, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
         async with held_lease(self._store, claim, self._config.name) as lease:
-            if claim.hopeless:
+            if claim.hopeless and claim.order is not Order.CANCEL:
                 async with lease.transaction() as transaction:
                     await transaction.fail(claim.job.id, self._config.name, _DIED_TOO_OFTEN)
                 return
@@ -97,7 +99,7 @@ class Worker:
             except asyncio.CancelledError:
                 with suppress(StoreError):
                     async with lease.transaction() as transaction:
-                        await transaction.requeue(claim.job.id, self._config.name)
+                        await transaction.requeue(claim.job.id, self._config.name, killed=lease.trainer_killed)
                 raise
             except StoreError:
                 raise

@@ -14,7 +14,7 @@ from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
 from loragate.finetune.run.checkpoint_backup import RUN
 from loragate.finetune.run.context import WorkerContext
 from loragate.finetune.run.publishing import open_publisher
-from loragate.finetune.run.trainer_process import TENSORBOARD
+from loragate.finetune.run.trainer_environment import TENSORBOARD
 from loragate.finetune.training.checkpoints.folders import last_checkpoint_step
 
 log = logging.getLogger(__name__)

@@ -42,9 +42,11 @@ def _try_lock(lock: int, timeout: float) -> bool:
 
 def _kill_holder(place: Path) -> None:
     """Kill the process recorded in the lock file if it has the file open on this machine; otherwise the number may be
-    another process's."""
+    another process's, in a sandbox even our own."""
     with suppress(OSError, ValueError):
         process = Path("/proc") / str(int(place.read_text()))
+        if int(process.name) == os.getpid():
+            return
         if any(_same_file(descriptor, place) for descriptor in (process / "fd").iterdir()):
             os.kill(int(process.name), signal.SIGKILL)
 

@@ -41,6 +41,11 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """The process runs, whatever it computes. Sent again and again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The run was stopped and has saved a checkpoint. Final."""
 
@@ -63,10 +68,13 @@ class Failed:
     message: str
 
 
-TrainerMessage = Stepped | Checkpointed | Waiting | Stopped | Finished | Failed
+TrainerMessage = Stepped | Checkpointed | Waiting | Alive | Stopped | Finished | Failed
+FINAL = (Stopped, Finished, Failed)
+DIED = "trainer_died"
+"""The code of a process that ended without a final message of its own."""
 
 _KINDS: dict[str, type[TrainerMessage]] = {
-    kind.__name__: kind for kind in (Checkpointed, Waiting, Stopped, Finished, Failed)
+    kind.__name__: kind for kind in (Checkpointed, Waiting, Alive, Stopped, Finished, Failed)
 }
 
 

@@ -160,7 +160,7 @@ async def test_the_job_of_a_dead_worker_is_reassigned_and_its_writes_are_rejecte
         ("checkpoint", (1, {}, None)),
         ("pause", ()),
         ("requeue", ()),
-        ("requeue_for_waiting", ()),
+        ("step_aside", ()),
         ("record_trained_tokens", (7,)),
         ("succeed", ("m", None)),
         ("fail", (Failure("a", "b"),)),
@@ -263,7 +263,7 @@ async def test_a_requeued_waiting_job_is_last_in_line(world: Any) -> None:
     assert (claim := await claimed(world))
     assert claim.job.id == waiting
     own, others = await queued(world), await queued(world, world.other)
-    await as_worker(world, "requeue_for_waiting", waiting, "w1")
+    await as_worker(world, "step_aside", waiting, "w1")
     turns = [await claimed(world, worker=f"w{number}", most=3) for number in range(3)]
     assert [turn and (turn.job.id, turn.died) for turn in turns] == [(others, False), (own, False), (waiting, False)]
 

@@ -20,6 +20,7 @@ from loragate.finetune.training import session
 from loragate.finetune.training.checkpoints.checkpoint import Checkpoint, CheckpointWriter
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
 from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.message_writer import MessageWriter
 from loragate.finetune.training.protocol.messages import Failed
 from loragate.finetune.training.trainers.callback import TrainingFailed
 from tests.finetune.runs import RECIPES, make_tokens
@@ -50,7 +51,7 @@ def test_each_error_has_a_code_and_a_message(
 
     monkeypatch.setattr(session, "train", failing)
     stop = threading.Event()
-    news = session._outcome(assignment, stop, session.Throttle(1, stop), io.StringIO())
+    news = session._outcome(assignment, stop, session.Throttle(1, stop), MessageWriter(io.StringIO()))
     assert isinstance(news, Failed)
     assert news.code == code
     assert words in news.message
@@ -60,7 +61,9 @@ def test_a_folder_that_cannot_be_created_is_reported(assignment: Assignment, tmp
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the run's folder should be")
     stop = threading.Event()
-    news = session._outcome(replace(assignment, folder=blocked / "run"), stop, session.Throttle(1, stop), io.StringIO())
+    news = session._outcome(
+        replace(assignment, folder=blocked / "run"), stop, session.Throttle(1, stop), MessageWriter(io.StringIO())
+    )
     assert isinstance(news, Failed)
     assert (news.code, news.message) == (
         "insufficient_storage", "The training files cannot be written: Not a directory."

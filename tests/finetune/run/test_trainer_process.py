@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from loragate.finetune.config import TrainerPatience
 from loragate.finetune.data.formats import Method
 from loragate.finetune.run.trainer_process import training
 from loragate.finetune.training.protocol.assignment import Assignment
@@ -58,7 +59,7 @@ def whole(base: Path, tokens: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def received(assignment: Assignment) -> list[TrainerMessage]:
-    async with training(assignment) as trainer:
+    async with training(assignment, TrainerPatience()) as trainer:
         return [news async for news in trainer.messages()]
 
 
@@ -86,7 +87,7 @@ async def test_killed_and_stopped_runs_resume_to_the_same_curve(
     assignment: Assignment, whole: tuple[Path, list[TrainerMessage]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     killed: list[TrainerMessage] = []
-    async with training(assignment) as trainer:
+    async with training(assignment, TrainerPatience()) as trainer:
         async for news in trainer.messages():
             killed.append(news)
             if news == Checkpointed("checkpoint-4"):
@@ -96,7 +97,7 @@ async def test_killed_and_stopped_runs_resume_to_the_same_curve(
     assert reported == "1000\n", "a machine without memory kills training before what serves"
 
     stopped: list[TrainerMessage] = []
-    async with training(assignment) as trainer:
+    async with training(assignment, TrainerPatience()) as trainer:
         async for news in trainer.messages():
             stopped.append(news)
             if isinstance(news, Stepped) and news.metrics.step == 9:

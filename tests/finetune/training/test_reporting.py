@@ -9,7 +9,7 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.integrations import integration_utils
 
 from loragate.finetune.data.formats import Method
-from loragate.finetune.run.trainer_process import _environment
+from loragate.finetune.run.trainer_environment import trainer_environment
 from loragate.finetune.training.protocol.assignment import Assignment
 from loragate.finetune.training.protocol.messages import Metrics
 from tests.finetune.runs import RECIPES, make_tokens, run_training
@@ -83,5 +83,5 @@ def test_a_failing_reporter_ends_neither_the_run_nor_the_others(
 def test_tensorboards_files_outlive_the_job(base: Path, tmp_path: Path) -> None:
     run = tmp_path / "work" / "jobs" / "j" / "run"
     assignment = Assignment(RECIPES[Method.SUPERVISED], base, tmp_path, None, run, None, 64, 4, name="ftjob-1")
-    boards = _environment(assignment)["TENSORBOARD_LOGGING_DIR"]
+    boards = trainer_environment(assignment)["TENSORBOARD_LOGGING_DIR"]
     assert boards == str(tmp_path / "work" / "tensorboard" / "ftjob-1")

@@ -97,7 +97,7 @@ class Stoppable:
 
     stopped = False
 
-    def stop(self) -> None:
+    def stop(self, within: float) -> None:
         self.stopped = True
 
 
