@@ -86,7 +86,7 @@ def _names_and_keys(config: LoraConfig) -> dict[str, Any]:
     """Return every field that PEFT compares with the names of modules, but for the input embedding's."""
     return {
         "target_modules": config.target_modules,
-        "exclude_modules": None,
+        "exclude_modules": config.exclude_modules or None,
         "layers_to_transform": None,
         "layers_pattern": None,
         "rank_pattern": dict(config.rank_pattern),

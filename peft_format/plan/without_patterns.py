@@ -6,7 +6,7 @@ by names of this base model's modules, so that PEFT finds the same modules, rank
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from loragate.peft_format.config.lora_config import LoraConfig
@@ -37,14 +37,15 @@ def without_patterns(config: LoraConfig, layout: BaseLayout) -> LoraConfig:
     paths = (*modules, *parameters)
     ranks = Overrides(config.rank_pattern, "rank_pattern", budget)
     alphas = Overrides(config.alpha_pattern, "alpha_pattern", budget)
+    selected = (modules if tied else ()) or _listed(config, layout) or modules
     return replace(
         config,
         rank_pattern=_exceptions({path: ranks.of(path, config.r) for path in paths}, config.r, "rank_pattern"),
         alpha_pattern=_exceptions(
             {path: alphas.of(path, config.lora_alpha) for path in paths}, config.lora_alpha, "alpha_pattern"
         ),
-        target_modules=modules if tied else _listed(config, layout) or modules,
-        exclude_modules=(),
+        target_modules=selected,
+        exclude_modules=_also_matched(selected, modules, layout),
         layers_to_transform=(),
         layers_pattern=(),
         target_parameters=tuple(sorted(parameters)),
@@ -59,6 +60,13 @@ def _listed(config: LoraConfig, layout: BaseLayout) -> tuple[str, ...]:
         return ()
     existing = {end for name in layout.modules for end in dotted_suffixes(name)}
     return tuple(name for name in config.target_modules if name in existing)
+
+
+def _also_matched(selected: Collection[str], modules: Collection[str], layout: BaseLayout) -> str | tuple[str, ...]:
+    """Return an expression for the modules that PEFT would select as well: a name selects all that end with it."""
+    names, wanted = frozenset(selected), frozenset(modules)
+    others = (name for name in layout.modules if name not in wanted)
+    return "|".join(re.escape(name) for name in others if not names.isdisjoint(dotted_suffixes(name))) or ()
 
 
 def _exceptions(values: Mapping[str, Value], default: Value, field: str) -> tuple[tuple[str, Value], ...]:

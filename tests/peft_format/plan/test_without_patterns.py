@@ -42,7 +42,7 @@ def wrapped(config: peft.LoraConfig, names: list[str]) -> dict[str, tuple[int, f
     }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(FIELDS, OVERRIDES, OVERRIDES, st.lists(NAME, min_size=1, max_size=25, unique=True))
 def test_peft_wraps_the_same_modules_with_the_same_ranks_and_alphas(
     fields: dict[str, Any], ranks: dict[str, int], alphas: dict[str, int], names: list[str]
@@ -57,6 +57,7 @@ def test_peft_wraps_the_same_modules_with_the_same_ranks_and_alphas(
     assert not isinstance(config.target_modules, str)
     plain = peft.LoraConfig(
         target_modules=list(config.target_modules),
+        exclude_modules=config.exclude_modules,
         rank_pattern=dict(config.rank_pattern),
         alpha_pattern=dict(config.alpha_pattern),
     )
