@@ -44,6 +44,12 @@ class TenantLimits(Limits):
     max_storage_bytes: int | None = None
     max_adapter_rank: int | None = None
     max_unfinished_jobs: int | None = None
+    max_job_training_tokens: int | None = None
+    max_job_training_seconds: int | None = None
+    training_tokens_per_day: int | None = None
+    training_tokens_per_month: int | None = None
+    training_seconds_per_day: int | None = None
+    training_seconds_per_month: int | None = None
 
 
 UNLIMITED = Limits()

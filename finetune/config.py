@@ -1,10 +1,14 @@
 """The configuration of a fine-tune worker."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loragate.finetune.sandbox import Sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
+
+TrainingPrices = Mapping[str | None, int]
+"""The price of a token in training by tenant, in 10⁻¹⁰ of the currency's unit; None stands for all others."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,16 @@ class WorkerConfig:
     patience: TrainerPatience = field(default_factory=TrainerPatience)
     sandbox: Sandbox | None = None
     quantum_seconds: float = 600.0  # in training, before it makes room for jobs of other tenants
+    metering_seconds: float = 30.0  # between two records of a run's usage
+    training_prices: TrainingPrices = field(default_factory=dict)
     poll_seconds: float = 1.0
     data_wait_seconds: float = 60.0  # wait for appended lines before queued jobs go first
     cleanup_interval_seconds: float = 600.0
     max_workspace_bytes: int = 50 << 30  # files in use may exceed it
+
+    def training_price(self, tenant_id: str) -> int | None:
+        """Return the price of a token in training for this tenant; None without prices."""
+        return self.training_prices.get(tenant_id, self.training_prices.get(None))
 
     def __post_init__(self) -> None:
         for name in ("max_jobs_per_tenant", "row_tokens", "checkpoint_steps"):
@@ -71,3 +81,4 @@ class ServiceConfig:
     patience: TrainerPatience = field(default_factory=TrainerPatience)
     quantum_seconds: float = 600.0
     sandbox: Sandbox | None = None
+    training_prices: TrainingPrices = field(default_factory=dict)

@@ -13,7 +13,9 @@ from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.files.run_files import discard_run
 from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.jobs.job import ORDERED, JobStatus, Order
+from loragate.adapter_store.quotas import limits_of
 from loragate.adapter_store.tables.jobs import JobCheckpointRow, JobEventRow, JobRow
+from loragate.adapter_store.usage.training import TrainingUsage, add_training, training_totals
 
 LEASE = timedelta(seconds=30)
 
@@ -25,7 +27,8 @@ class LeaseLost(Conflict):
 
 
 class JobLease:
-    """Part of a TenantScope. Every method but `log_event` needs the lease, and raises LeaseLost without it.
+    """Part of a TenantScope. Every method but `log_event` and `exceeded_by` needs the lease, and raises LeaseLost
+    without it.
 
     A method that returns the job to the queue executes the tenant's command instead, if there is one that the worker
     has not seen. `killed` counts an attempt: the trainer had to be killed.
@@ -56,6 +59,33 @@ class JobLease:
     async def progress(self, job_id: str, worker: str, step: int, steps: int | None) -> None:
         """Record the steps done, of `steps` if known, and reset the attempts."""
         await self._change(job_id, worker, step=step, steps=steps, attempts=0)
+
+    async def exceeded_by(self, tokens: int) -> str | None:
+        """Return a sentence about the limit that a job on this many tokens exceeds, or None. Needs no lease."""
+        limit = (await limits_of(self._session)).max_job_training_tokens
+        if limit is None or tokens <= limit:
+            return None
+        return (
+            f"This tenant may use {limit} tokens in a job (max_job_training_tokens), and this one needs {tokens}: "
+            "lower `n_epochs`, or train on fewer examples."
+        )
+
+    async def meter(
+        self, job_id: str, worker: str, used: TrainingUsage, *, base_model: str, price: int | None
+    ) -> str | None:
+        """Add to the usage ledger the time, and those of the job's tokens so far that it does not have yet, at `price`
+        each. Return a sentence about a limit that is used up now, or None."""
+        await self._change(job_id, worker)
+        query = select(JobRow.metered_tokens, JobRow.metered_ms).where(JobRow.id == job_id)
+        tokens, milliseconds = (await self._session.execute(query)).one()
+        new = TrainingUsage(max(0, used.tokens - tokens), used.milliseconds)
+        job = TrainingUsage(tokens + new.tokens, milliseconds + new.milliseconds)
+        now = (await self._session.execute(select(database_now()))).scalar_one()
+        if new.tokens or new.milliseconds:
+            await self._change(job_id, worker, metered_tokens=job.tokens, metered_ms=job.milliseconds)
+            amount = None if price is None else price * new.tokens
+            await add_training(self._session, new, job_id=job_id, base_model=base_model, amount=amount, now=now)
+        return (await training_totals(self._session, now, job)).exceeded(await limits_of(self._session))
 
     async def checkpoint(
         self, job_id: str, worker: str, step: int, metrics: Mapping[str, Any], model: str | None

@@ -30,6 +30,7 @@ from loragate.adapter_store.jobs.tuned_models import has_made, tuned_models
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.quotas import check_one_more_adapter, limits_of
 from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.usage.training import LIMIT_EXCEEDED, training_totals
 
 _ID_LENGTH = 24
 _ENDS = tuple(status for status in JobStatus if status.ended)
@@ -161,6 +162,10 @@ class JobRepository:
                 code="too_many_jobs",
             )
         await check_one_more_adapter(self._session, limits)
+        now = (await self._session.execute(select(database_now()))).scalar_one()
+        exceeded = (await training_totals(self._session, now)).exceeded(limits)
+        if exceeded is not None:
+            raise Conflict(f"{exceeded} Wait until the period ends, or ask for more.", code=LIMIT_EXCEEDED)
 
     async def _change(self, job_id: str, **values: object) -> None:
         await self._session.execute(update(JobRow).where(JobRow.id == job_id).values(**values))

@@ -50,6 +50,8 @@ class JobRow(TenantOwned, Base):
     worker: Mapped[str | None] = mapped_column(String(64))
     held_until: Mapped[datetime | None]
     attempts: Mapped[int]  # of workers that died during it, since its last progress
+    metered_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")  # in the usage ledger
+    metered_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -32,6 +32,7 @@ class UsageRecordRow(TenantOwned, Base):
     outcome: Mapped[str] = mapped_column(String(16))
     amount: Mapped[int | None] = mapped_column(BigInteger)
     started_at: Mapped[datetime]
+    training_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
 
 
 class RejectedRequestsRow(TenantOwned, Base):
@@ -64,3 +65,5 @@ class UsageSumRow(TenantOwned, Base):
     completion_tokens: Mapped[int] = mapped_column(BigInteger)
     cached_tokens: Mapped[int] = mapped_column(BigInteger)
     amount: Mapped[int] = mapped_column(BigInteger)
+    training_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    training_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")

@@ -35,7 +35,10 @@ _COLUMNS: Mapping[Grouping, tuple[str, ...]] = {
     Grouping.ADAPTER: ("adapter",),
     Grouping.MODEL: ("base_model", "adapter", "adapter_version"),
 }
-_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
+_COUNTS = (
+    *("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount"),
+    *("training_tokens", "training_ms"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class UsageSums:
     completion_tokens: int = 0
     cached_tokens: int = 0
     amount: int = 0
+    training_tokens: int = 0
+    training_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

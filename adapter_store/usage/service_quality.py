@@ -14,6 +14,7 @@ from loragate.adapter_store.usage.first_token import FirstToken, at_ranks, first
 from loragate.adapter_store.usage.periods import Width, ceil, floor
 from loragate.adapter_store.usage.record import Outcome, usage_id_at
 from loragate.adapter_store.usage.target_usage import ERRORS
+from loragate.adapter_store.usage.training import TRAINING
 
 MAX_REQUESTS = 10_000
 
@@ -63,7 +64,7 @@ class ServiceQuery:
         latest = latest.where(
             row.id >= usage_id_at(self.start), row.started_at >= self.start, row.started_at < self.end
         )
-        latest = latest.where(row.outcome != Outcome.SHED.value)
+        latest = latest.where(row.outcome != Outcome.SHED.value, row.endpoint != TRAINING)
         return latest.order_by(row.id.desc()).limit(MAX_REQUESTS).subquery()
 
     def _rejected(self) -> Select[*tuple[Any, ...]]:

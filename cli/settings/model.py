@@ -126,6 +126,12 @@ class LimitSettings(BaseModel):
     max_storage_bytes: Limit = "unlimited"
     max_adapter_rank: Limit = "unlimited"
     max_unfinished_jobs: Limit = 32
+    max_job_training_tokens: Limit = "unlimited"
+    max_job_training_seconds: Limit = "unlimited"
+    training_tokens_per_day: Limit = "unlimited"
+    training_tokens_per_month: Limit = "unlimited"
+    training_seconds_per_day: Limit = "unlimited"
+    training_seconds_per_month: Limit = "unlimited"
 
     @property
     def tenant_limits(self) -> TenantLimits:

@@ -43,6 +43,7 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         patience=TrainerPatience(stop_seconds=chosen.stop_seconds, silence_seconds=chosen.max_silence_seconds),
         quantum_seconds=chosen.quantum_seconds,
         sandbox=_sandbox(chosen),
+        training_prices={price.tenant: price.training_rate for price in settings.prices if price.adapter is None},
     )
 
 

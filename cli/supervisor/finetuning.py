@@ -11,7 +11,17 @@ from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 from loragate.finetune.worker.worker_pidfile import is_running
 
-_SETTINGS = ("log_format", "model", "data_dir", "database_url", "blob_url", "secret_key", "engine_target", "finetune")
+_SETTINGS = (
+    "log_format",
+    "model",
+    "data_dir",
+    "database_url",
+    "blob_url",
+    "secret_key",
+    "engine_target",
+    "finetune",
+    "prices",
+)
 
 
 def part(settings: Settings, model: str, engine_target: str, notify: Callable[[str], None]) -> OptionalPart | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from loragate.adapter_store.errors import Failure, StoreError, Unavailable
 from loragate.adapter_store.jobs.job import Order
 from loragate.adapter_store.jobs.lease import LeaseLost
+from loragate.adapter_store.usage.training import LIMIT_EXCEEDED
 from loragate.finetune.errors import JobRejected, storage_failure
 from loragate.finetune.run.base_adapter import fetch_base_adapter
 from loragate.finetune.run.checkpoint_backup import RUN, CheckpointBackup, restore_run
@@ -16,12 +17,13 @@ from loragate.finetune.run.context import WorkerContext
 from loragate.finetune.run.control import RunControl
 from loragate.finetune.run.events import RunEvents
 from loragate.finetune.run.lease import WorkerLease
+from loragate.finetune.run.metering import TrainingMeter
 from loragate.finetune.run.preparation import Prepared
 from loragate.finetune.run.published_checkpoints import CheckpointSpacing, PublishedCheckpoints
 from loragate.finetune.run.publishing import Publisher, open_publisher
 from loragate.finetune.run.schedule import checkpoint_interval, total_steps
-from loragate.finetune.run.streaming_file import StreamingTrainingFile
 from loragate.finetune.run.trainer_process import TrainerProcess, training
+from loragate.finetune.run.training_data import TrainingData
 from loragate.finetune.training.protocol.assignment import Assignment
 from loragate.finetune.training.protocol.messages import (
     DIED,
@@ -50,8 +52,7 @@ class Attempt:
         self._folder = context.config.workspace / "jobs" / lease.job.id
         self._events = RunEvents(lease, self._folder)
         self._backup = CheckpointBackup(context.store, lease, self._folder, context.config.backup_interval_seconds)
-        self._streaming: StreamingTrainingFile | None = None  # only of a job with `streaming`
-        self._total_steps: int | None = None  # where it is known
+        self._exceeded: str | None = None  # a limit of the tenant
         self._control = RunControl(context, lease)
 
     async def run(self) -> None:
@@ -68,37 +69,44 @@ class Attempt:
             if prepared is None:
                 await self._end_stopped(publisher)
                 return
-            self._total_steps = await asyncio.to_thread(total_steps, prepared)
-            if prepared.train is None:
-                self._streaming = context.preparation.stream(
-                    lease.tenant_id, lease.job, prepared.recipe, self._folder, self._report
-                )
-            await self._end(await self._train(prepared, publisher), prepared, publisher)
+            data = await self._data(prepared)
+            await self._end(await self._train(data, publisher), data, publisher)
         except JobRejected as rejected:
             await self._fail(rejected.failure, publisher)
         except OSError as error:
             await self._fail(storage_failure(error), publisher)
 
-    async def _train(self, prepared: Prepared, publisher: Publisher) -> TrainerMessage:
+    async def _data(self, prepared: Prepared) -> TrainingData:
+        lease, streaming = self._lease, None
+        if prepared.train is None:
+            streaming = self._context.preparation.stream(
+                lease.tenant_id, lease.job, prepared.recipe, self._folder, self._report
+            )
+        return TrainingData(prepared, streaming, await asyncio.to_thread(total_steps, prepared))
+
+    async def _train(self, data: TrainingData, publisher: Publisher) -> TrainerMessage:
         last: TrainerMessage = Failed(DIED, "The training process ended without a message.")
         trainer: TrainerProcess | None = None
-        assignment = await self._assignment(prepared)
+        assignment = await self._assignment(data)
         checkpoints = PublishedCheckpoints(
             lease=self._lease,
             publisher=publisher,
             events=self._events,
             folder=self._folder / "prompted",
-            digest=lambda: self._digest(prepared),
-            spacing=CheckpointSpacing(self._total_steps, assignment.checkpoint_steps),
+            digest=lambda: data.digest,
+            spacing=CheckpointSpacing(data.total_steps, assignment.checkpoint_steps),
         )
+        meter = TrainingMeter(self._context, self._lease, data)
         try:
             config = self._context.config
             async with (
                 training(assignment, config.patience, config.sandbox) as trainer,
-                self._control.running(trainer, self._streaming),
+                self._control.running(trainer, data.streaming),
+                meter.running(trainer),
             ):
                 async for last in trainer.messages():
-                    await self._handle(last, assignment.folder, checkpoints)
+                    await self._handle(last, assignment.folder, checkpoints, meter)
+            self._exceeded = meter.exceeded
             await self._events.flush()
             await checkpoints.finish()
             if isinstance(last, Stopped) and self._lease.order is not Order.CANCEL:
@@ -114,13 +122,17 @@ class Attempt:
             await self._backup.cancel()
         return last
 
-    async def _handle(self, message: TrainerMessage, folder: Path, checkpoints: PublishedCheckpoints) -> None:
+    async def _handle(
+        self, message: TrainerMessage, folder: Path, checkpoints: PublishedCheckpoints, meter: TrainingMeter
+    ) -> None:
         if isinstance(message, Stepped):
             self._control.on_step()
+            meter.on_step(message.metrics.step)
             if await self._events.add(message.metrics):
                 self._context.metrics.record_step(message.metrics)
         elif isinstance(message, Checkpointed):
-            checkpoints.add(folder / message.folder, int(message.folder.rpartition("-")[2]))
+            step = int(message.folder.rpartition("-")[2])
+            checkpoints.add(folder / message.folder, step, last=meter.exceeded is not None)
             self._backup.on_checkpoint()
         elif isinstance(message, Waiting):
             self._control.on_waiting()
@@ -133,40 +145,20 @@ class Attempt:
             async with self._lease.transaction() as work:
                 await work.log_event(self._lease.job.id, text)
 
-    async def _assignment(self, prepared: Prepared) -> Assignment:
-        config = self._context.config
+    async def _assignment(self, data: TrainingData) -> Assignment:
+        config, prepared = self._context.config, data.prepared
         return Assignment(
             recipe=prepared.recipe,
             base=config.model,
-            train=self._tokens(prepared),
+            train=data.folder,
             valid=None if prepared.valid is None else prepared.valid.folder,
             folder=self._folder / RUN,
             start=await self._base_adapter(),
             row_tokens=config.row_tokens,
-            checkpoint_steps=checkpoint_interval(config.checkpoint_steps, self._total_steps),
+            checkpoint_steps=checkpoint_interval(config.checkpoint_steps, data.total_steps),
             name=self._lease.job.id,
             settings=config.trainer,
         )
-
-    def _tokens(self, prepared: Prepared) -> Path:
-        if self._streaming is not None:
-            return self._streaming.folder
-        assert prepared.train is not None
-        return prepared.train.folder
-
-    def _digest(self, prepared: Prepared) -> str:
-        if self._streaming is not None:
-            return self._streaming.digest
-        assert prepared.dataset_digest is not None
-        return prepared.dataset_digest
-
-    def _trained_tokens(self, steps: int, prepared: Prepared) -> int:
-        """Return the tokens that `steps` steps have processed; of a run that stopped early, its share of all tokens."""
-        if self._streaming is not None:
-            return self._streaming.trained_tokens(steps, prepared.recipe)
-        assert prepared.train is not None
-        assert self._total_steps is not None
-        return int(prepared.train.facts["tokens"]) * prepared.recipe.epochs * steps // self._total_steps
 
     async def _base_adapter(self) -> Path | None:
         start = self._lease.job.request.start
@@ -175,15 +167,15 @@ class Attempt:
         context, folder = self._context, self._folder / "base_adapter"
         return await fetch_base_adapter(context.store, self._lease.tenant_id, start, context.layout, folder)
 
-    async def _end(self, last: TrainerMessage, prepared: Prepared, publisher: Publisher) -> None:
+    async def _end(self, last: TrainerMessage, data: TrainingData, publisher: Publisher) -> None:
         self._context.metrics.record_end(_OUTCOMES[type(last)])
         match last:
             case Finished():
-                await self._succeed(last, prepared, publisher)
+                await self._succeed(last, data, publisher)
             case Stopped():
                 await self._end_stopped(publisher)
             case Failed(code=code) if code == DIED:
-                if self._lease.interrupted.is_set() or self._control.yielded:
+                if self._lease.interrupted.is_set() or self._control.yielded or self._exceeded:
                     self._lease.trainer_killed = True
                     await self._end_stopped(publisher)
                     return
@@ -193,10 +185,10 @@ class Attempt:
             case Failed(code=code, message=message):
                 await self._fail(Failure(code, message), publisher)
 
-    async def _succeed(self, finished: Finished, prepared: Prepared, publisher: Publisher) -> None:
+    async def _succeed(self, finished: Finished, data: TrainingData, publisher: Publisher) -> None:
         job = self._lease.job
         try:
-            await self._publish(finished, prepared, publisher)
+            await self._publish(finished, data, publisher)
             results = await publisher.results_file(self._events.to_csv())
         except LeaseLost:
             raise
@@ -210,16 +202,16 @@ class Attempt:
             return
         async with self._lease.transaction() as work:
             await work.log_event(job.id, f"The adapter is available as {publisher.name.model}.")
-            await work.record_trained_tokens(job.id, self._lease.worker, self._trained_tokens(finished.steps, prepared))
+            await work.record_trained_tokens(job.id, self._lease.worker, data.trained_tokens(finished.steps))
             await work.succeed(job.id, self._lease.worker, publisher.name.model, results)
         await self._remove_files()
 
-    async def _publish(self, finished: Finished, prepared: Prepared, publisher: Publisher) -> None:
+    async def _publish(self, finished: Finished, data: TrainingData, publisher: Publisher) -> None:
         """Publish the result. Retry while the engine is unavailable: a trained adapter must not be trained again."""
         adapter, metrics = self._folder / RUN / finished.folder, self._events.result_metrics(finished.steps)
         while True:
             try:
-                await publisher.result(adapter, self._digest(prepared), metrics)
+                await publisher.result(adapter, data.digest, metrics)
                 return
             except Unavailable as error:
                 if self._lease.interrupted.is_set():
@@ -230,6 +222,10 @@ class Attempt:
     async def _end_stopped(self, publisher: Publisher) -> None:
         job_id, worker = self._lease.job.id, self._lease.worker
         if self._lease.lost:
+            return
+        if self._exceeded is not None and self._lease.order is None:
+            kept = f"{self._exceeded} Its checkpoints are kept; a new job can continue from the last one."
+            await self._fail(Failure(LIMIT_EXCEEDED, kept), None)
             return
         if self._lease.order is Order.CANCEL:
             await publisher.withdraw()
@@ -248,8 +244,9 @@ class Attempt:
             else:
                 await work.requeue(job_id, worker, killed=killed)
 
-    async def _fail(self, failure: Failure, publisher: Publisher) -> None:
-        await publisher.withdraw()
+    async def _fail(self, failure: Failure, withdrawn: Publisher | None) -> None:
+        if withdrawn is not None:
+            await withdrawn.withdraw()
         async with self._lease.transaction() as work:
             await work.log_event(self._lease.job.id, failure.message, level="error")
             await work.fail(self._lease.job.id, self._lease.worker, failure)

@@ -60,9 +60,10 @@ class PublishedCheckpoints:
         self._last = 0
         self._publishing: asyncio.Task[None] | None = None
 
-    def add(self, checkpoint: Path, step: int) -> None:
-        """Publish a checkpoint that is complete on disk, if the spacing includes it."""
-        if not self._spacing.includes(step, self._last):
+    def add(self, checkpoint: Path, step: int, *, last: bool = False) -> None:
+        """Publish a checkpoint that is complete on disk, if the spacing includes it or it is the `last` of a run that
+        will have no result."""
+        if not last and not self._spacing.includes(step, self._last):
             return
         links = self._folder / f"step-{step}"
         try:

@@ -59,6 +59,7 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         patience=config.patience,
         quantum_seconds=config.quantum_seconds,
         sandbox=config.sandbox,
+        training_prices=config.training_prices,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
     load = no_load if config.trainer.dedicated_device else partial(engine_loads, engine.client)

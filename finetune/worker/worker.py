@@ -12,6 +12,7 @@ from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.jobs.queue import JobClaim
 from loragate.adapter_store.publishing.probe import Probe
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.usage.training import LIMIT_EXCEEDED
 from loragate.finetune.config import WorkerConfig
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.data.tokenization_config import tokenization_config
@@ -127,8 +128,12 @@ class Worker:
                 await work.pause(job.id, lease.worker)
             elif prepared is not None:
                 train, recipe = prepared.train, prepared.recipe
-                await work.log_event(job.id, _validation_message(train, recipe.max_length))
                 tokens = None if train is None else train.facts["tokens"] * recipe.epochs
+                if tokens is not None and (exceeded := await work.exceeded_by(tokens)) is not None:
+                    await work.log_event(job.id, exceeded, level="error")
+                    await work.fail(job.id, lease.worker, Failure(LIMIT_EXCEEDED, exceeded, "training_file"))
+                    return
+                await work.log_event(job.id, _validation_message(train, recipe.max_length))
                 await work.validated(job.id, lease.worker, recipe.to_document(), tokens)
 
     async def _reject(self, lease: WorkerLease, failure: Failure) -> None:

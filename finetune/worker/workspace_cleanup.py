@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loragate.adapter_store.errors import NotFound, StoreError
 from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
+from loragate.adapter_store.usage.training import LIMIT_EXCEEDED
 from loragate.finetune.run.checkpoint_backup import RUN
 from loragate.finetune.run.context import WorkerContext
 from loragate.finetune.run.publishing import open_publisher
@@ -67,7 +68,8 @@ async def clean_up(context: WorkerContext) -> None:
 
 
 async def _withdraw(context: WorkerContext, owned: OwnedJob) -> None:
-    if owned.job.status is not JobStatus.SUCCEEDED:
+    kept = owned.job.error is not None and owned.job.error.code == LIMIT_EXCEEDED
+    if owned.job.status is not JobStatus.SUCCEEDED and not kept:
         await (await open_publisher(context.store, context.base, owned.tenant_id, owned.job, context.probe)).withdraw()
 
 

@@ -15,7 +15,7 @@ _MOST = Decimal(1_000_000)
 @dataclass(frozen=True, slots=True)
 class Price:
     """The price of a million tokens, in the installation's currency. `cached` is the price of prompt tokens from the
-    prefix cache.
+    prefix cache, `training` that of tokens in training, which is no adapter's.
 
     It applies to the tenant and the adapter that it names, by id and by name; None stands for all, including the base
     model.
@@ -24,14 +24,20 @@ class Price:
     prompt: Decimal = Decimal(0)
     completion: Decimal = Decimal(0)
     cached: Decimal | None = None  # None: as `prompt`
+    training: Decimal = Decimal(0)
     tenant: str | None = None
     adapter: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("prompt", "completion", "cached"):
+        for name in ("prompt", "completion", "cached", "training"):
             value = getattr(self, name)
             if value is not None and not _is_price(value):
                 raise ValueError(f"prices.{name} must be 0 to {_MOST} with at most {_PRICE_DIGITS} decimals")
+
+    @property
+    def training_rate(self) -> int:
+        """The price of one token in training, in 10⁻¹⁰ of the currency's unit."""
+        return int(self.training.scaleb(_PRICE_DIGITS))
 
 
 def _is_price(value: Decimal) -> bool:

@@ -30,6 +30,12 @@ class TenantLimits(Limits):
     max_storage_bytes: Count | None
     max_adapter_rank: Count | None
     max_unfinished_jobs: Count | None
+    max_job_training_tokens: Count | None
+    max_job_training_seconds: Count | None
+    training_tokens_per_day: Count | None
+    training_tokens_per_month: Count | None
+    training_seconds_per_day: Count | None
+    training_seconds_per_month: Count | None
 
 
 class Tenant(TypedDict):
@@ -160,6 +166,12 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
             "max_storage_bytes": limits.max_storage_bytes,
             "max_adapter_rank": limits.max_adapter_rank,
             "max_unfinished_jobs": limits.max_unfinished_jobs,
+            "max_job_training_tokens": limits.max_job_training_tokens,
+            "max_job_training_seconds": limits.max_job_training_seconds,
+            "training_tokens_per_day": limits.training_tokens_per_day,
+            "training_tokens_per_month": limits.training_tokens_per_month,
+            "training_seconds_per_day": limits.training_seconds_per_day,
+            "training_seconds_per_month": limits.training_seconds_per_month,
         },
         "created_at": rfc3339(tenant.created_at),
         "updated_at": rfc3339(tenant.updated_at),

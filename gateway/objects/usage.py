@@ -33,13 +33,15 @@ class TtftMs(TypedDict):
 
 
 class UsageSums(TypedDict):
-    """Sums over requests. `prompt_tokens` includes `cached_tokens`."""
+    """Sums over requests and training. `prompt_tokens` includes `cached_tokens`."""
 
     requests: Count
     prompt_tokens: Count
     completion_tokens: Count
     total_tokens: Count
     cached_tokens: Count
+    training_tokens: Count
+    training_seconds: Count
     amount: Amount
     currency: str | None
 
@@ -129,6 +131,8 @@ def sum_fields(sums: stored.UsageSums, currency: str | None) -> UsageSums:
         "completion_tokens": sums.completion_tokens,
         "total_tokens": sums.prompt_tokens + sums.completion_tokens,
         "cached_tokens": sums.cached_tokens,
+        "training_tokens": sums.training_tokens,
+        "training_seconds": sums.training_ms // 1000,
         "amount": amount_text(sums.amount) if priced else None,
         "currency": currency,
     }

@@ -47,6 +47,8 @@ _SUMS = {
     "completion_tokens": 96_410,
     "total_tokens": 578_710,
     "cached_tokens": 120_000,
+    "training_tokens": 65_000,
+    "training_seconds": 840,
     "amount": "1.7361",
     "currency": "USD",
 }

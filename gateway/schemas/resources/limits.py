@@ -37,6 +37,12 @@ class TenantLimitsBody(LimitsBody):
     max_storage_bytes: Amount | None = None
     max_adapter_rank: Amount | None = None
     max_unfinished_jobs: Amount | None = None
+    max_job_training_tokens: Amount | None = None
+    max_job_training_seconds: Amount | None = None
+    training_tokens_per_day: Amount | None = None
+    training_tokens_per_month: Amount | None = None
+    training_seconds_per_day: Amount | None = None
+    training_seconds_per_month: Amount | None = None
 
 
 class LimitsPatch(Body):

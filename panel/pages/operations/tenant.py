@@ -20,6 +20,12 @@ _LIMITS = LIMITS | {
     "max_storage_bytes": "Stored bytes",
     "max_adapter_rank": "Maximum rank",
     "max_unfinished_jobs": "Unfinished jobs",
+    "max_job_training_tokens": "Training tokens per job",
+    "max_job_training_seconds": "Training seconds per job",
+    "training_tokens_per_day": "Training tokens per day",
+    "training_tokens_per_month": "Training tokens per month",
+    "training_seconds_per_day": "Training seconds per day",
+    "training_seconds_per_month": "Training seconds per month",
 }
 
 

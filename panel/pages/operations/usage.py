@@ -90,6 +90,9 @@ class _Usage:
             figure("Requests", formats.count(totals["requests"]))
             figure("Tokens in", formats.count(totals["prompt_tokens"]), _cached(totals))
             figure("Tokens out", formats.count(totals["completion_tokens"]))
+            if totals["training_tokens"]:
+                hours = totals["training_seconds"] / 3600
+                figure("Tokens in training", formats.count(totals["training_tokens"]), f"{hours:.1f} hours")
             if totals["amount"] is not None:
                 figure("Amount", f"{float(totals['amount']):,.2f} {totals['currency']}")
         by_day = {row["start"][:10]: row["total_tokens"] for row in page["data"]}
