@@ -22,7 +22,10 @@ from tests.gateway.stub_engine import StubEngine
 from tests.gateway.usage_records import NOON, opened
 
 IN_MARCH = {"start": "2026-03-01", "end": "2026-04-01"}
-SUMS = ("requests", "prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens", "amount", "currency")
+SUMS = (
+    *("requests", "prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens"),
+    *("training_tokens", "training_seconds", "amount", "currency"),
+)
 
 
 @pytest.fixture
@@ -68,6 +71,10 @@ def sums(requests: int) -> dict[str, Any]:
         "completion_tokens": 5 * requests,
         "total_tokens": 15 * requests,
         "cached_tokens": 4 * requests,
+        "training_tokens": 0,
+        "training_seconds": 0,
+        "training_tokens": 0,
+        "training_seconds": 0,
         "amount": None,
         "currency": None,
     }
