@@ -73,8 +73,6 @@ def sums(requests: int) -> dict[str, Any]:
         "cached_tokens": 4 * requests,
         "training_tokens": 0,
         "training_seconds": 0,
-        "training_tokens": 0,
-        "training_seconds": 0,
         "amount": None,
         "currency": None,
     }
