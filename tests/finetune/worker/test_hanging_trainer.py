@@ -100,7 +100,9 @@ async def test_a_restart_of_the_worker_keeps_an_order_that_it_had_not_seen(
     assert (await world.get(job)).status is becomes
 
 
-async def test_a_worker_that_was_killed_leaves_the_order_to_the_next(world: World, monkeypatch: Any) -> None:
+async def test_a_worker_that_was_killed_leaves_the_order_to_the_next(
+    world: World, monkeypatch: Any, tmp_path: Path
+) -> None:
     job = await world.job(await world.file(*chats(12)))
     async with world.working(patience=SHORT):
         await until_it_hangs(world, job)
@@ -108,9 +110,12 @@ async def test_a_worker_that_was_killed_leaves_the_order_to_the_next(world: Worl
         await world.order("cancel", job)
     async with world.store.admin(write=True) as admin:
         await admin.job_queue.release_all("w1")
+    started = tmp_path / "started"
+    monkeypatch.setattr("loragate.finetune.run.trainer_process._COMMAND", ("touch", str(started)))
     async with world.working("w2", patience=SHORT):
-        await world.until(job, lambda found: found.status is JobStatus.CANCELLED)
-        assert not trainers()
+        done = await world.until(job, ended)
+    assert done.status is JobStatus.CANCELLED
+    assert not started.exists(), "it was trained once more"
 
 
 async def lost(*_: Any, **__: Any) -> None:

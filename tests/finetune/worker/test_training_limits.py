@@ -61,6 +61,8 @@ async def test_a_job_that_runs_into_a_limit_keeps_its_last_checkpoint(world: Wor
     assert last.model is not None
     (world.config.workspace / "jobs" / job.id).mkdir(parents=True)  # as on another machine
     await clean_up(world.worker()._context)
+    async with world.store.tenant(world.tenant.id) as scope:
+        assert (await scope.adapters.get(adapter.name)).aliases == adapter.aliases
     await limit(world, training_tokens_per_day=None)
     start = JobStart(adapter.id, adapter.name, version.version, version.digest)
     further = await world.job(await world.file(*chats(12)), start, n_epochs=1)
