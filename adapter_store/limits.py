@@ -42,6 +42,7 @@ class TenantLimits(Limits):
 
     max_adapters: int | None = None
     max_storage_bytes: int | None = None
+    max_objects: int | None = None
     max_adapter_rank: int | None = None
     max_unfinished_jobs: int | None = None
     max_job_training_tokens: int | None = None

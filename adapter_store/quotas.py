@@ -1,15 +1,20 @@
-"""Quotas of what a tenant stores, checked when something is published or restored."""
+"""Quotas of what a tenant stores, checked before bytes are written.
 
-from typing import Any
+Bytes count from before they are written until they are removed, whatever they belong to: living or deleted adapters
+and files, uploads that were cancelled, and the runs of jobs.
+"""
 
-from sqlalchemy import Select, func, or_, select
+from dataclasses import dataclass
+
+from sqlalchemy import and_, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, TenantRow
-from loragate.adapter_store.tables.files import RUN, FileRow, FileUploadRow, UploadStatus
+from loragate.adapter_store.tables.blobs import AdapterBlobRow
+from loragate.adapter_store.tables.files import FilePieceRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now
 
 
@@ -38,12 +43,35 @@ async def check_quotas(session: AsyncSession, limits: TenantLimits) -> None:
 async def check_one_more_adapter(session: AsyncSession, limits: TenantLimits) -> None:
     """Raise Conflict if one more adapter would exceed a quota. Call it before the work that makes one."""
     await _check_adapters(session, limits, more=1)
-    await _check_storage(session, limits)
+    await _check_storage(session, limits, more=1)
 
 
-async def check_storage(session: AsyncSession, more: int = 0) -> None:
-    """Raise Conflict if the stored bytes and `more` exceed the quota."""
-    await _check_storage(session, await limits_of(session), more)
+async def check_new_adapter(session: AsyncSession, limits: TenantLimits) -> None:
+    """Raise Conflict if the tenant may not have one more adapter."""
+    await _check_adapters(session, limits, more=1)
+
+
+async def check_storage(session: AsyncSession) -> None:
+    """Raise Conflict if what is stored, with this transaction's additions, exceeds a quota."""
+    await _check_storage(session, await limits_of(session))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many bytes a tenant may store: `left` of at `most`. None: any number."""
+
+    left: int | None = None
+    most: int | None = None
+
+
+async def room_of(session: AsyncSession) -> Room:
+    """Return what the session's tenant may store. Raises Conflict if it may store no more objects."""
+    limits = await limits_of(session)
+    if limits.max_objects is not None:
+        _require_at_most(limits.max_objects, await _objects(session) + 1, "objects", "max_objects")
+    if limits.max_storage_bytes is None:
+        return Room()
+    return Room(max(0, limits.max_storage_bytes - await _bytes(session)), limits.max_storage_bytes)
 
 
 async def _check_adapters(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:
@@ -55,28 +83,45 @@ async def _check_adapters(session: AsyncSession, limits: TenantLimits, more: int
 
 async def _check_storage(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:
     if limits.max_storage_bytes is not None:
-        used = more
-        for query in _stored_bytes():
-            used += int(await session.scalar(query) or 0)
+        used = await _bytes(session) + more
         _require_at_most(limits.max_storage_bytes, used, "bytes of adapters and files", "max_storage_bytes")
+    if limits.max_objects is not None:
+        _require_at_most(limits.max_objects, await _objects(session) + more, "objects", "max_objects")
 
 
-def _stored_bytes() -> tuple[Select[Any], ...]:
-    """Return queries for the bytes of adapters, of files, and of pending uploads as announced."""
-    version, file, upload, now = AdapterVersionRow, FileRow, FileUploadRow, utc_now()
-    return (
-        select(func.sum(version.size_bytes)).where(version.deleted_at.is_(None)),
-        select(func.sum(file.size_bytes)).where(
-            file.deleted_at.is_(None), or_(file.expires_at.is_(None), file.expires_at > now), file.purpose != RUN
-        ),
-        select(func.sum(upload.size_bytes)).where(upload.status == UploadStatus.PENDING.value, upload.expires_at > now),
+async def _bytes(session: AsyncSession) -> int:
+    """Return the bytes that exist, or that are being written, and those that pending uploads have announced."""
+    used = 0
+    for stored in (AdapterBlobRow, FilePieceRow):
+        used += int(await session.scalar(select(func.sum(stored.size_bytes))) or 0)
+    upload, piece = FileUploadRow, FilePieceRow
+    pending = (
+        select(upload.size_bytes, func.sum(piece.size_bytes).label("sent"))
+        .outerjoin(piece, and_(piece.tenant_id == upload.tenant_id, piece.upload_id == upload.id))
+        .where(upload.status == UploadStatus.PENDING.value, upload.expires_at > utc_now())
+        .group_by(upload.id, upload.size_bytes)
     )
+    for announced, sent in await session.execute(pending):
+        used += max(0, announced - int(sent or 0))
+    return used
+
+
+async def _objects(session: AsyncSession) -> int:
+    """Return the number of stored objects: versions of adapters, adapters' bytes, and pieces of files."""
+    versions = select(func.count(AdapterVersionRow.version)).where(AdapterVersionRow.deleted_at.is_(None))
+    counts = (versions, select(func.count(AdapterBlobRow.digest)), select(func.count(FilePieceRow.id)))
+    return sum([await session.scalar(query) or 0 for query in counts])
 
 
 def _require_at_most(limit: int, would_be: int, what: str, name: str) -> None:
     if would_be > limit:
-        raise Conflict(
-            f"This tenant may store {limit} {what} ({name}), and this would make it {would_be}; "
-            "delete something first.",
-            code="quota_exceeded",
-        )
+        raise quota_exceeded(limit, would_be, what, name)
+
+
+def quota_exceeded(limit: int, would_be: int, what: str, name: str) -> Conflict:
+    return Conflict(
+        f"This tenant may store {limit} {what} ({name}), and this would make it {would_be}; delete something first. "
+        "What is deleted counts until a sweep has removed its bytes: those of files after an hour, those of adapters "
+        "when they can no longer be restored.",
+        code="quota_exceeded",
+    )

@@ -38,6 +38,7 @@ from loragate.adapter_store.publishing.quarantine import CorruptBlob, Quarantine
 from loragate.adapter_store.publishing.staging import Stage
 from loragate.adapter_store.scopes import AdminScope, TenantScope
 from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_RETENTION, SweepReport, sweep
+from loragate.adapter_store.tenants.deletion import finish_deletions
 from loragate.adapter_store.tenants.repository import TenantRepository, tenant_not_found
 from loragate.adapter_store.usage.repository import UsageRepository
 from loragate.adapter_store.usage.settlement import UsageSettlement
@@ -79,11 +80,12 @@ class Store:
         notices: Notices | None = None,
         *,
         retention: timedelta = DEFAULT_RETENTION,
+        min_free: int = 0,
     ) -> "Store":
         """Open the store. Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
 
         Without `notices`, other processes are not notified of changes. Deleted adapters can be restored within
-        `retention`.
+        `retention`. Of a local disk, `min_free` bytes are left to others.
         """
         database = Database(database_url)
         try:
@@ -92,7 +94,7 @@ class Store:
                 installation = await open_installation(session, secret_key)
             return cls(
                 database=database,
-                blobs=Blobs(blob_url),
+                blobs=Blobs(blob_url, min_free),
                 secret_key=secret_key,
                 installation=installation,
                 notices=notices or LocalNotices(),
@@ -240,12 +242,17 @@ class Store:
         """Return the bytes of a file, given its pieces from `files.pieces`. Raises Unavailable while iterating."""
         return self._blobs_of(tenant_id).pieces.read(pieces)
 
-    async def sweep(self, grace: timedelta = DEFAULT_GRACE, retention: timedelta | None = None) -> SweepReport:
+    async def sweep(
+        self, grace: timedelta = DEFAULT_GRACE, retention: timedelta | None = None, *, listing: bool = True
+    ) -> SweepReport:
         """Reclaim bytes that nothing refers to and that are older than `grace`, and reject publications that old.
-        Deleted adapters stay for `retention`, by default the time in which they can be restored."""
+        Deleted adapters stay for `retention`, by default the time in which they can be restored. Without `listing`,
+        only recorded bytes are considered, and nothing is listed."""
+        await finish_deletions(self._database)
         async with self.admin() as admin:
             tenants = await admin.published.tenants_with_abandoned(grace)
         for tenant_id in tenants:
             async with self.tenant(tenant_id, write=True) as scope:
                 await scope.publisher.reject_abandoned(grace)
-        return await sweep(self._database, self.blobs, grace, self._retention if retention is None else retention)
+        kept = self._retention if retention is None else retention
+        return await sweep(self._database, self.blobs, grace, kept, listing=listing)

@@ -1,22 +1,31 @@
-"""The sweep: reclaims the bytes of interrupted uploads, deleted versions, and deleted or expired files."""
+"""The sweep: reclaims the bytes of interrupted uploads, deleted versions, and deleted or expired files.
 
-from collections.abc import Collection
+It goes by the inventory in SQL. A listing of what is stored is needed for what the inventory does not know: temporary
+files, and bytes from before there was an inventory.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 
-from sqlalchemy import ColumnElement, and_, delete, exists, false, func, or_, select
+from sqlalchemy import ColumnElement, and_, delete, exists, false, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)
 DEFAULT_RETENTION = timedelta(days=7)
 _SET_ASIDE = timedelta(days=30)
+_UPLOAD_RECORD = timedelta(days=1)  # an upload's state can be read this long after its expiry
+_BATCH = 100  # pieces; the tenant's writers wait during a batch
+_ROWS = 1000  # deleted in one transaction
 
 
 @dataclass(frozen=True)
@@ -27,127 +36,185 @@ class SweepReport:
     pieces: int = 0  # of files, and parts of uploads
 
 
-async def sweep(database: Database, blobs: Blobs, grace: timedelta, retention: timedelta) -> SweepReport:
+@dataclass(frozen=True)
+class _Times:
+    before: datetime  # older bytes may go
+    restorable: datetime  # adapters deleted before this cannot be restored
+
+
+async def sweep(
+    database: Database, blobs: Blobs, grace: timedelta, retention: timedelta, *, listing: bool = True
+) -> SweepReport:
     """Remove bytes that are older than `grace` and whose last version was deleted more than `retention` ago.
 
     The grace period protects requests in flight, which finish on a deleted version, and uploads that are being
-    published. Deleted versions are kept longer so that they can be restored; rejected ones are not. Folders of tenants
+    published. Deleted versions are kept longer so that they can be restored; rejected ones are not. With `listing`, it
+    also removes what the inventory does not know, at the cost of a listing of all that is stored. Folders of tenants
     that this database never had are left alone.
     """
     now = utc_now()
-    before, restorable = now - grace, now - max(grace, retention)
+    times = _Times(now - grace, now - max(grace, retention))
     adapters = pieces = 0
-    for tenant_id in await blobs.tenant_ids():
-        owned = blobs.of(tenant_id)
-        await owned.remove_temporary(before)
-        await owned.remove_set_aside(before - _SET_ASIDE)
-        for digest in await owned.digests_older_than(before):
-            adapters += await _remove_unneeded(database, owned, tenant_id, digest, before, restorable)
-        pieces += await sweep_pieces(database, owned, tenant_id, before)
+    for tenant_id, digest in await _unneeded_digests(database, times):
+        adapters += await _remove_digest(database, blobs.of(tenant_id), tenant_id, digest, times)
+    for tenant_id, found in groupby(await _unneeded_pieces(database, times.before), key=lambda each: each[0]):
+        ids = [piece_id for _, piece_id in found]
+        pieces += await _remove_pieces(database, blobs.of(tenant_id), tenant_id, ids, times.before)
+    if listing:
+        for tenant_id in await blobs.tenant_ids():
+            owned = blobs.of(tenant_id)
+            await owned.remove_temporary(times.before)
+            await owned.remove_set_aside(times.before - _SET_ASIDE)
+            for digest in await owned.digests_older_than(times.before):
+                adapters += await _remove_digest(database, owned, tenant_id, digest, times)
+            ids = list(await owned.pieces.older_than(times.before))
+            pieces += await _remove_pieces(database, owned, tenant_id, ids, times.before)
+    await _delete_rows(database, times.before)
     return SweepReport(adapters, pieces)
 
 
-async def _remove_unneeded(
-    database: Database, owned: TenantBlobs, tenant_id: str, digest: str, before: datetime, restorable: datetime
-) -> bool:
+async def _unneeded_digests(database: Database, times: _Times) -> Sequence[tuple[str, str]]:
+    """Return the tenants and digests of recorded bytes that may go."""
+    row = AdapterBlobRow
+    needed = exists().where(*_needs(times, row.tenant_id, row.digest))
+    query = select(row.tenant_id, row.digest).where(row.created_at < times.before, ~needed)
+    async with database.operator() as session:
+        return [(found.tenant_id, found.digest) for found in await session.execute(query)]
+
+
+async def _remove_digest(database: Database, owned: TenantBlobs, tenant_id: str, digest: str, times: _Times) -> bool:
     """Remove a digest under the tenant's lock, so that a publication of these bytes waits or sees them removed."""
     async with database.operator() as session:
-        if await _is_needed(session, tenant_id, digest, before, restorable):
+        if await _is_needed(session, tenant_id, digest, times):
             return False
     async with database.operator(write=True) as session:
-        lock = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
-        if await session.scalar(lock) is None or await _is_needed(session, tenant_id, digest, before, restorable):
+        if not await _lock(session, tenant_id) or await _is_needed(session, tenant_id, digest, times):
             return False
         await owned.remove(digest)
+        row = AdapterBlobRow
+        await session.execute(delete(row).where(row.tenant_id == tenant_id, row.digest == digest))
     return True
 
 
-async def _is_needed(
-    session: AsyncSession, tenant_id: str, digest: str, before: datetime, restorable: datetime
-) -> bool:
+async def _is_needed(session: AsyncSession, tenant_id: str, digest: str, times: _Times) -> bool:
+    row = AdapterBlobRow
+    young = exists().where(row.tenant_id == tenant_id, row.digest == digest, row.created_at >= times.before)
+    needed = or_(young, exists().where(*_needs(times, tenant_id, digest)))
+    return bool(await session.scalar(select(needed)))
+
+
+def _needs(
+    times: _Times, tenant_id: str | ColumnElement[str], digest: str | ColumnElement[str]
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a version needs the bytes of a digest."""
     row = AdapterVersionRow
-    query = select(row.version).where(
-        row.tenant_id == tenant_id,
-        row.digest == digest,
-        or_(
-            row.deleted_at.is_(None),
-            row.deleted_at > before,
-            and_(row.deleted_at > restorable, row.status != VersionStatus.REJECTED.value),
-        ),
+    kept = or_(
+        row.deleted_at.is_(None),
+        row.deleted_at > times.before,
+        and_(row.deleted_at > times.restorable, row.status != VersionStatus.REJECTED.value),
     )
-    return (await session.scalars(query.limit(1))).first() is not None
+    return row.tenant_id == tenant_id, row.digest == digest, kept
 
 
-_UPLOAD_RECORD = timedelta(days=1)  # an upload's state can be read this long after its expiry
-_BATCH = 100  # the tenant's writers wait during a batch
+async def _lock(session: AsyncSession, tenant_id: str) -> bool:
+    """Wait for the tenant's writers. Return False for a tenant that this database never had."""
+    query = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
+    return await session.scalar(query) is not None
 
 
-async def sweep_pieces(database: Database, owned: TenantBlobs, tenant_id: str, before: datetime) -> int:
-    """Remove unneeded pieces that were written before `before`; return their number."""
+async def _unneeded_pieces(database: Database, before: datetime) -> Sequence[tuple[str, str]]:
+    """Return the tenants and ids of recorded pieces that may go, sorted."""
+    row = FilePieceRow
+    query = (
+        select(row.tenant_id, row.id)
+        .outerjoin(FileRow, _OF_FILE)
+        .outerjoin(FileUploadRow, _OF_UPLOAD)
+        .where(row.created_at < before, ~_needs_piece(before))
+        .order_by(row.tenant_id, row.id)
+    )
+    async with database.operator() as session:
+        return [(found.tenant_id, found.id) for found in await session.execute(query)]
+
+
+async def _remove_pieces(
+    database: Database, owned: TenantBlobs, tenant_id: str, pieces: Sequence[str], before: datetime
+) -> int:
+    """Remove those pieces that nothing needs; return their number."""
     removed = 0
-    old = await owned.pieces.older_than(before)
-    for start in range(0, len(old), _BATCH):
-        batch = old[start : start + _BATCH]
+    for start in range(0, len(pieces), _BATCH):
+        batch = pieces[start : start + _BATCH]
         async with database.operator() as session:
             unneeded = set(batch) - await _needed(session, tenant_id, batch, before)
         if unneeded:
-            removed += await _remove(database, owned, tenant_id, unneeded, before)
-    await _delete_rows(database, tenant_id, before)
+            removed += await _remove_batch(database, owned, tenant_id, unneeded, before)
     return removed
 
 
-async def _remove(
+async def _remove_batch(
     database: Database, owned: TenantBlobs, tenant_id: str, pieces: Collection[str], before: datetime
 ) -> int:
     """Remove pieces under the tenant's lock, so that no file is made of them at the same time."""
     async with database.operator(write=True) as session:
-        lock = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
-        if await session.scalar(lock) is None:
+        if not await _lock(session, tenant_id):
             return 0
         unneeded = set(pieces) - await _needed(session, tenant_id, pieces, before)
+        await owned.pieces.remove(*unneeded)
         row = FilePieceRow
         await session.execute(delete(row).where(row.tenant_id == tenant_id, row.id.in_(unneeded)))
-        await owned.pieces.remove(*unneeded)
         return len(unneeded)
 
 
 async def _needed(session: AsyncSession, tenant_id: str, pieces: Collection[str], before: datetime) -> set[str]:
-    piece, file, upload = FilePieceRow, FileRow, FileUploadRow
-    of_file = and_(file.tenant_id == piece.tenant_id, file.id == piece.file_id)
-    of_upload = and_(upload.tenant_id == piece.tenant_id, upload.id == piece.upload_id)
+    row = FilePieceRow
     query = (
-        select(piece.id)
-        .outerjoin(file, of_file)
-        .outerjoin(upload, of_upload)
-        .where(
-            piece.tenant_id == tenant_id,
-            piece.id.in_(pieces),
-            or_(
-                and_(file.id.is_not(None), ~_file_is_gone(before)),
-                and_(upload.status == UploadStatus.PENDING.value, upload.expires_at > before),
-            ),
-        )
+        select(row.id)
+        .outerjoin(FileRow, _OF_FILE)
+        .outerjoin(FileUploadRow, _OF_UPLOAD)
+        .where(row.tenant_id == tenant_id, row.id.in_(pieces))
+        .where(or_(row.created_at >= before, _needs_piece(before)))
     )
     return set(await session.scalars(query))
 
 
-async def _delete_rows(database: Database, tenant_id: str, before: datetime) -> None:
+_OF_FILE = and_(FileRow.tenant_id == FilePieceRow.tenant_id, FileRow.id == FilePieceRow.file_id)
+_OF_UPLOAD = and_(FileUploadRow.tenant_id == FilePieceRow.tenant_id, FileUploadRow.id == FilePieceRow.upload_id)
+
+
+def _needs_piece(before: datetime) -> ColumnElement[bool]:
+    """Return the condition that a file or a pending upload needs the piece."""
+    upload = FileUploadRow
+    in_file = and_(FileRow.id.is_not(None), ~_file_is_gone(before))
+    in_upload = and_(upload.status == UploadStatus.PENDING.value, upload.expires_at > before)
+    return func.coalesce(or_(in_file, in_upload), false())
+
+
+async def _delete_rows(database: Database, before: datetime) -> None:
     """Delete rows, without pieces, of uploads that ended long ago and of deleted or expired files."""
     piece, file, upload = FilePieceRow, FileRow, FileUploadRow
-    uploads = delete(upload).where(
-        upload.tenant_id == tenant_id,
+    ended = and_(
         upload.expires_at <= before - _UPLOAD_RECORD,
-        ~exists().where(piece.tenant_id == tenant_id, piece.upload_id == upload.id),
+        ~exists().where(piece.tenant_id == upload.tenant_id, piece.upload_id == upload.id),
     )
-    files = delete(file).where(
-        file.tenant_id == tenant_id,
+    gone = and_(
         _file_is_gone(before),
-        ~exists().where(piece.tenant_id == tenant_id, piece.file_id == file.id),
-        ~exists().where(upload.tenant_id == tenant_id, upload.file_id == file.id),
+        ~exists().where(piece.tenant_id == file.tenant_id, piece.file_id == file.id),
+        ~exists().where(upload.tenant_id == file.tenant_id, upload.file_id == file.id),
     )
-    async with database.operator(write=True) as session:
-        await session.execute(uploads)
-        await session.execute(files)
+    await _delete_in_batches(database, upload, ended)
+    await _delete_in_batches(database, file, gone)
+
+
+async def _delete_in_batches(
+    database: Database, row: type[FileRow] | type[FileUploadRow], condition: ColumnElement[bool]
+) -> None:
+    """Delete rows a batch at a time, so that other writers wait for a batch at most."""
+    key = tuple_(row.tenant_id, row.id)
+    deleted = _ROWS
+    while deleted == _ROWS:
+        async with database.operator(write=True) as session:
+            chosen = select(row.tenant_id, row.id).where(condition).limit(_ROWS)
+            gone = await session.execute(delete(row).where(key.in_(chosen)).returning(row.id))
+            deleted = len(gone.all())
 
 
 def _file_is_gone(before: datetime) -> ColumnElement[bool]:

@@ -28,7 +28,10 @@ DrainSeconds = Annotated[
     float | None,
     typer.Option(help="How long running requests may take after SIGTERM. [default: 25]", rich_help_panel=_SERVER),
 ]
-Model = Annotated[str | None, typer.Option(help="The base model: a directory or a Hugging Face hub id.")]
+Model = Annotated[
+    str | None,
+    typer.Option(help="The base model: a directory, or a Hugging Face hub id, best with a commit: org/name@commit."),
+]
 BaseUrl = Annotated[
     str | None,
     typer.Option(

@@ -73,6 +73,7 @@ from loragate.gateway.routes.resources import (
 )
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.concurrency import UploadLimiter
+from loragate.gateway.uploads.spool_space import SpoolSpace
 
 if TYPE_CHECKING:
     from loragate.gateway.tracing_setup import Tracing
@@ -133,7 +134,14 @@ async def _open_services(
     """Open in an order in which each service is closed before those that it uses."""
     async with AsyncExitStack() as stack:
         retention = timedelta(hours=config.deleted_retention_hours)
-        store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, retention=retention)
+        store = await Store.open(
+            config.database_url,
+            config.blob_url,
+            config.secret_key,
+            notices,
+            retention=retention,
+            min_free=config.min_free_bytes,
+        )
         stack.push_async_callback(store.close)
         store.on_damage = metrics.quarantines.inc
         ledger = Ledger(store, config.usage_dir, Prices(config.prices), metrics.usage)
@@ -222,6 +230,7 @@ async def _open_services(
             public_metrics=TTLCache(_SCRAPE_SECONDS, 1),
             event_followers=FairPlaces(_MAX_FOLLOWERS, _MAX_FOLLOWERS_OF_TENANT),
             database_check=DatabaseCheck(store),
+            spool_space=SpoolSpace(config.upload_dir, config.min_free_bytes, config.upload_disk_share),
             started_at=int(time.time()),
         )
         _run_jobs(stack, {"imports": run_resume_loop(services)})

@@ -23,6 +23,7 @@ from loragate.gateway.resilience.ttl_cache import TTLCache
 from loragate.gateway.resilience.database_check import DatabaseCheck
 from loragate.gateway.resilience.fair_places import FairPlaces
 from loragate.gateway.uploads.concurrency import UploadLimiter
+from loragate.gateway.uploads.spool_space import SpoolSpace
 
 
 class Imports(Protocol):
@@ -70,4 +71,5 @@ class Services:
     public_metrics: TTLCache[str, bytes]  # the page for scrapes without a key
     event_followers: FairPlaces  # of tenants, for streams that last as long as a job
     database_check: DatabaseCheck
+    spool_space: SpoolSpace
     started_at: int  # Unix time

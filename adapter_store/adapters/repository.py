@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters import deletion
@@ -77,13 +77,6 @@ class AdapterRepository:
 
     async def version(self, name: str, version: int) -> AdapterVersion:
         return await require_version(self._session, await require_adapter(self._session, name), version)
-
-    async def config(self, name: str, version: int) -> bytes:
-        """Return the version's adapter_config.json, byte for byte as uploaded."""
-        found = await self.version(name, version)
-        row = AdapterVersionRow
-        here = (row.adapter_id == found.adapter_id, row.version == found.version)
-        return (await self._session.scalars(select(row.config).where(*here))).one()
 
     async def update(
         self,

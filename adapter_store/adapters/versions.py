@@ -64,7 +64,7 @@ async def require_version(
 def select_versions(
     adapter_id: str, *, statuses: Iterable[VersionStatus] = PUBLISHED, deleted: bool = False
 ) -> VersionSelect:
-    """Return the query for an adapter's versions in these states, newest first, without their configs."""
+    """Return the query for an adapter's versions in these states, newest first."""
     row = AdapterVersionRow
     gone = row.deleted_at.is_not(None) if deleted else row.deleted_at.is_(None)
     return (
@@ -75,7 +75,7 @@ def select_versions(
 
 
 def version_columns() -> tuple[InstrumentedAttribute[Any], ...]:
-    """Return the columns that `version_of` reads: all but the config."""
+    """Return the columns that `version_of` reads."""
     row = AdapterVersionRow
     return (
         row.adapter_id,

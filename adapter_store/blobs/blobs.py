@@ -41,10 +41,11 @@ class StoredAdapter:
 
 
 class Blobs:
-    """The blobs of all tenants. `url` is a local path or a URL that fsspec supports; otherwise raises CannotOpen."""
+    """The blobs of all tenants. `url` is a local path or a URL that fsspec supports; otherwise raises CannotOpen. Of a
+    local disk, `min_free` bytes stay free."""
 
-    def __init__(self, url: str) -> None:
-        self._objects, self._root = open_objects(url)
+    def __init__(self, url: str, min_free: int = 0) -> None:
+        self._objects, self._root = open_objects(url, min_free)
 
     def of(self, tenant_id: str) -> "TenantBlobs":
         """Return a tenant's blobs. Raises LookupError for an impossible id, so that no id leads out of the root."""
@@ -148,7 +149,7 @@ class TenantBlobs:
         self._objects.settle(folder, self._root, self._root.rpartition("/")[0])
 
 
-def open_objects(url: str) -> tuple[Objects, str]:
+def open_objects(url: str, min_free: int = 0) -> tuple[Objects, str]:
     """Return the file system of `url`, and the root in it. Raises CannotOpen."""
     protocol = get_protocol(url)
     try:
@@ -164,4 +165,4 @@ def open_objects(url: str) -> tuple[Objects, str]:
         raise CannotOpen(words) from None
     except ValueError as error:
         raise CannotOpen(f"The blob URL is invalid: {error}.") from None
-    return Objects(fs), root
+    return Objects(fs, min_free), root

@@ -23,8 +23,9 @@ CHUNK_BYTES = 1 << 20
 class Objects:
     """One file system. Paths are absolute, without the protocol."""
 
-    def __init__(self, fs: AbstractFileSystem) -> None:
+    def __init__(self, fs: AbstractFileSystem, min_free: int = 0) -> None:
         self._fs = fs
+        self._min_free = min_free  # bytes of a local disk that are left to others
 
     def exists(self, path: str) -> bool:
         """Return whether the file exists; unlike fsspec's, this raises OSError if that is unknown."""
@@ -71,7 +72,7 @@ class Objects:
         draft = f"{drafts}/{secrets.token_hex(16)}"
         try:
             with self._fs.open(draft, "wb") as file:
-                reserve(file, size)
+                reserve(file, size, self._min_free)
                 shutil.copyfileobj(source, file, CHUNK_BYTES)
                 make_durable(file)
             self._fs.mv(draft, path)

@@ -10,11 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.blobs.pieces import TenantPieces
 from loragate.adapter_store.database.page import Page, cut_page
-from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.files.file import File, FileFacts, Purpose
-from loragate.adapter_store.ids import new_id, random_base62
+from loragate.adapter_store.files.stored_piece import register_piece, stored_piece
+from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.names import could_be_id, shortened
-from loragate.adapter_store.quotas import check_storage
+from loragate.adapter_store.quotas import Room, room_of
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow
 from loragate.adapter_store.timestamps import utc_now
 
@@ -34,9 +35,9 @@ class FileRepository:
         self._pieces = pieces
         self._audit = audit
 
-    async def check_room(self, size: int) -> None:
-        """Raise Conflict (`quota_exceeded`) if `size` more bytes would exceed the quota."""
-        await check_storage(self._session, size)
+    async def room(self) -> Room:
+        """Return how many bytes the tenant may store. Raises Conflict (`quota_exceeded`) if it has too many objects."""
+        return await room_of(self._session)
 
     async def create(self, facts: FileFacts, content: BinaryIO, size: int, format: str | None = None) -> File:
         """Store the bytes, then make the file visible. It must be the first call in a writing scope, so that the long
@@ -44,12 +45,13 @@ class FileRepository:
 
         Raises Conflict (`quota_exceeded`, `too_many_open_files`), StorageFull, Unavailable.
         """
-        piece_id = await self._stored(content)
-        if facts.open:
-            await self._check_open()
-        file = await self.add(facts, size, format)
-        await self._place(piece_id, file.id, 0, size)
-        return file
+        self._assert_first()
+        async with stored_piece(self._session, self._pieces, content, size) as piece_id:
+            if facts.open:
+                await self._check_open()
+            file = await self.add(facts, size, format)
+            await self._place(piece_id, file.id, 0)
+            return file
 
     async def append(
         self, file_id: str, purposes: Collection[Purpose], content: BinaryIO, size: int, format: str
@@ -60,17 +62,15 @@ class FileRepository:
         Raises NotFound, Invalid for another format, Conflict (`file_closed`, `file_full`, `quota_exceeded`),
         StorageFull, Unavailable.
         """
-        piece_id = await self._stored(content)
-        file = await self.require_open(file_id, purposes, size)
-        if file.format not in (None, format):
-            words = (
-                f"The file's lines are in the format {file.format}, but these are in {format}; a file has one format."
-            )
-            raise Invalid(words, code="invalid_lines", param="data")
-        longer = {"size_bytes": file.size_bytes + size, "open_until": utc_now() + OPEN_FOR, "format": format}
-        await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(**longer))
-        await self._place(piece_id, file_id, await self._count(file_id), size)
-        return await self.get(file_id, purposes)
+        self._assert_first()
+        async with stored_piece(self._session, self._pieces, content, size) as piece_id:
+            file = await self.require_open(file_id, purposes, size)
+            if file.format not in (None, format):
+                raise _other_format(file.format, format)
+            longer = {"size_bytes": file.size_bytes + size, "open_until": utc_now() + OPEN_FOR, "format": format}
+            await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(**longer))
+            await self._place(piece_id, file_id, await self._count(file_id))
+            return await self.get(file_id, purposes)
 
     async def require_open(self, file_id: str, purposes: Collection[Purpose], size: int = 0) -> File:
         """Return the file if it can take `size` more bytes. Raises NotFound, Conflict (`file_closed`, `file_full`)."""
@@ -174,19 +174,11 @@ class FileRepository:
         was = {"purpose": file.purpose.value, "size_bytes": file.size_bytes}
         await self._audit.record("file.delete", f"file:{file_id}", before=was)
 
-    async def _stored(self, content: BinaryIO) -> str:
+    def _assert_first(self) -> None:
         assert not self._session.in_transaction(), "bytes are stored first in a scope, while it holds no connection"
-        piece_id = new_id("part")
-        await self._pieces.put(piece_id, content)
-        return piece_id
 
-    async def _place(self, piece_id: str, file_id: str, position: int, size: int) -> None:
-        row = {"id": piece_id, "file_id": file_id, "position": position, "size_bytes": size, "created_at": utc_now()}
-        await self._session.execute(insert(FilePieceRow).values(**row))
-        await check_storage(self._session)
-        if not await self._pieces.has(piece_id):
-            # A sweep removed it. It needs the lock that this scope now holds, so this cannot happen again.
-            raise Unavailable("A sweep removed the file before it was registered; send it again.")
+    async def _place(self, piece_id: str, file_id: str, position: int) -> None:
+        await register_piece(self._session, self._pieces, piece_id, file_id=file_id, position=position)
 
     async def _count(self, file_id: str) -> int:
         query = select(func.count(FilePieceRow.id)).where(FilePieceRow.file_id == file_id)
@@ -219,6 +211,11 @@ def file_of(row: FileRow) -> File:
         open_until=row.open_until,
         format=row.format,
     )
+
+
+def _other_format(format: str | None, other: str) -> Invalid:
+    words = f"The file's lines are in the format {format}, but these are in {other}; a file has one format."
+    return Invalid(words, code="invalid_lines", param="data")
 
 
 def _alive() -> ColumnElement[bool]:

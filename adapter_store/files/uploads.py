@@ -13,9 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.blobs.pieces import TenantPieces
-from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.files.file import FileFacts, Purpose, check_text
 from loragate.adapter_store.files.repository import FileRepository, file_of
+from loragate.adapter_store.files.stored_piece import register_piece, stored_piece
 from loragate.adapter_store.files.upload import FileUpload, Part
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.names import could_be_id, shortened
@@ -93,23 +94,20 @@ class FileUploadRepository:
     async def add_part(self, upload_id: str, purposes: Collection[Purpose], content: BinaryIO, size: int) -> Part:
         """Store a part; must be the first call in its scope. Raises as `check_part`, StorageFull, Unavailable."""
         assert not self._session.in_transaction(), "add_part must be the first call in its scope"
-        part_id = new_id("part")
-        await self._pieces.put(part_id, content)
         await self.check_part(upload_id, purposes, size)
-        now = utc_now()
-        row = insert(FilePieceRow).values(id=part_id, upload_id=upload_id, size_bytes=size, created_at=now)
-        await self._session.execute(row)
-        later = update(FileUploadRow).where(FileUploadRow.id == upload_id).values(expires_at=now + _LIFETIME)
-        await self._session.execute(later)
-        if not await self._pieces.has(part_id):
-            raise Unavailable("A sweep removed the part before it was registered; send it again.")
-        return Part(part_id, upload_id, size, now)
+        async with stored_piece(self._session, self._pieces, content, size, upload_id) as part_id:
+            await self.require_pending(upload_id, purposes)
+            await register_piece(self._session, self._pieces, part_id)
+            now = utc_now()
+            later = update(FileUploadRow).where(FileUploadRow.id == upload_id).values(expires_at=now + _LIFETIME)
+            await self._session.execute(later)
+            return Part(part_id, upload_id, size, now)
 
     async def parts(self, upload_id: str, purposes: Collection[Purpose]) -> Sequence[Part]:
         """Return the parts in the order of their arrival."""
         await self._row(upload_id, purposes)
         row = FilePieceRow
-        query = select(row).where(row.upload_id == upload_id).order_by(row.created_at, row.id)
+        query = select(row).where(row.upload_id == upload_id, row.stored).order_by(row.created_at, row.id)
         found = (await self._session.scalars(query)).all()
         return [Part(each.id, upload_id, each.size_bytes, each.created_at) for each in found]
 
@@ -160,7 +158,7 @@ class FileUploadRepository:
         if len(set(part_ids)) < len(part_ids):
             raise Invalid("`part_ids` must not name a part twice.", param="part_ids")
         row = FilePieceRow
-        query = select(row.id, row.size_bytes).where(row.upload_id == upload.id)
+        query = select(row.id, row.size_bytes).where(row.upload_id == upload.id, row.stored)
         sizes: dict[str, int] = dict(iter(await self._session.execute(query)))
         for index, part_id in enumerate(part_ids):
             if part_id not in sizes:

@@ -7,14 +7,14 @@ A version is registered together with the import's claim to it, and with a defer
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, and_, exists, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.imports.rows import IDLE_TIMEOUT, INTERRUPTED, RUNNING, Import, ImportStatus, import_of
-from loragate.adapter_store.tables.base import AdapterImportRow, AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.base import AdapterImportRow, AdapterVersionRow, ApiKeyRow, TenantRow
 
 MAX_ATTEMPTS = 5
 """Attempts to resume an import. If its process ends each time, the import may be the cause."""
@@ -22,6 +22,8 @@ MAX_ATTEMPTS = 5
 _HOPELESS = Failure(
     "import_interrupted", f"The server stopped {MAX_ATTEMPTS + 1} times before the import was finished."
 )
+
+_KEY_GONE = Failure("key_revoked", "The key that requested the import was revoked or has expired.")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class ImportLease:
         wanted = import_of(found, now - IDLE_TIMEOUT)
         if found.version is not None:
             await self._conclude(wanted, found.adapter_id, found.version)
+        elif await self._key_is_gone(import_id):
+            await self.fail(wanted, _KEY_GONE)
         elif not found.resumable:
             await self.fail(wanted, INTERRUPTED)
         elif found.attempts > MAX_ATTEMPTS:
@@ -95,7 +99,11 @@ class ImportLease:
         return None
 
     async def progress(self, wanted: Import, status: ImportStatus, done: int, total: int | None) -> bool:
-        """Record progress; return whether this process still holds the import."""
+        """Record progress; return whether this process still holds the import. It fails with the key that requested it,
+        once that is revoked or has expired."""
+        if await self._key_is_gone(wanted.id):
+            await self.fail(wanted, _KEY_GONE)
+            return False
         return await self._change(wanted, status=status, bytes_done=done, bytes_total=total)
 
     async def finish(self, wanted: Import, version: int) -> None:
@@ -114,6 +122,13 @@ class ImportLease:
     async def release(self, wanted: Import) -> None:
         """Give the import up, so that another process can take it at once."""
         await self._change(wanted, updated_at=await self._now() - IDLE_TIMEOUT)
+
+    async def _key_is_gone(self, import_id: str) -> bool:
+        row, key = AdapterImportRow, ApiKeyRow
+        gone = or_(key.revoked_at.is_not(None), key.expires_at <= await self._now())
+        by_key = row.actor == literal("api_key:") + key.id
+        query = select(key.id).join(row, by_key).where(row.id == import_id, gone)
+        return (await self._session.execute(query)).first() is not None
 
     async def _conclude(self, wanted: Import, adapter_id: str | None, number: int) -> None:
         row = AdapterVersionRow

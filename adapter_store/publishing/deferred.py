@@ -87,7 +87,7 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
     row, name, kept = AdapterVersionRow, AdapterRow.name, DeferredPublicationRow
     here = and_(kept.adapter_id == row.adapter_id, kept.version == row.version)
     query = (
-        select(name, *version_columns(), row.config, kept.alias, kept.said, kept.own_tokens, kept.attempts)
+        select(name, *version_columns(), kept.alias, kept.said, kept.own_tokens, kept.attempts)
         .join(AdapterRow, AdapterRow.id == row.adapter_id)
         .join(kept, here)
         .where(row.adapter_id == adapter_id, row.version == version, row.deleted_at.is_(None))
@@ -102,7 +102,6 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
         digest=taken.digest,
         rank=taken.rank,
         size_bytes=taken.size_bytes,
-        config=found.config,
         base_model=taken.base_model,
         base_digest=taken.base_digest,
         own_tokens=tuple(orjson.loads(found.own_tokens)),

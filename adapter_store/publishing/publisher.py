@@ -15,6 +15,7 @@ from loragate.adapter_store.adapters.aliases import AliasMoves
 from loragate.adapter_store.adapters.description import EMPTY_DESCRIPTION, described
 from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
 from loragate.adapter_store.adapters.repository import AdapterRepository
+from loragate.adapter_store.adapters.versions import find_adapter
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import TenantBlobs
@@ -35,10 +36,19 @@ from loragate.adapter_store.publishing.deferred import (
 )
 from loragate.adapter_store.publishing.probe import Probe
 from loragate.adapter_store.publishing.quarantine import Quarantine
-from loragate.adapter_store.publishing.registration import CUT_OFF, abandoned, make_ready, register, reject
-from loragate.adapter_store.publishing.staging import Stage, StagedAdapter
-from loragate.adapter_store.quotas import check_quotas, check_rank, limits_of
+from loragate.adapter_store.publishing.registration import (
+    CUT_OFF,
+    abandoned,
+    is_recorded,
+    make_ready,
+    record_blob,
+    register,
+    reject,
+)
+from loragate.adapter_store.publishing.staging import Stage, StagedAdapter, opened
+from loragate.adapter_store.quotas import check_new_adapter, check_quotas, check_rank, check_storage, limits_of
 from loragate.adapter_store.timestamps import utc_now
+from loragate.v1 import engine_pb2
 
 _PAUSE = timedelta(seconds=10)  # between two tries of a version
 
@@ -79,13 +89,14 @@ class Publisher:
         """Check the two files against the base model, store them and make them the adapter's next version.
 
         `alias` then points at that version only, unless a later one was first. Nothing is visible before all steps,
-        including `probe`, are complete. It must be the first call in its scope: it takes two transactions, and its
+        including `probe`, are complete. It must be the first call in its scope: it takes several transactions, and its
         long steps hold no connection. `tensors` is a path or a seekable open file, read in a thread. Equal content
         that is published twice becomes two versions that share their bytes. `tags` and `description` replace the
         adapter's. If no engine is available and it `may_wait`, the result is `verifying`, and `finish` completes it
         later; the same holds if it is `wanted_by` an import whose process dies.
 
-        Raises Invalid and AdapterInvalid (nothing is stored), Conflict (`quota_exceeded`), StorageFull, Unavailable.
+        Raises Invalid, AdapterInvalid and Conflict (`quota_exceeded`), then nothing is stored; StorageFull and
+        Unavailable.
         """
         assert not self._session.in_transaction(), "publish must be the first call in its scope"
         manifest = await self._manifests.required()
@@ -93,7 +104,7 @@ class Publisher:
         check_alias_name(alias)
         tags = None if tags is None else tuple(tags)
         described(EMPTY_DESCRIPTION, tags, description)
-        staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
+        staged = await self._store(name, config_json, tensors, manifest)
         registered = await self._register(name, staged, lineage)
         wanted = Deferred(registered, staged, alias, tags, description)
         if wanted_by is not None:
@@ -156,12 +167,27 @@ class Publisher:
         for registered in await abandoned(self._session, utc_now() - age):
             await self._reject(registered, CUT_OFF)
 
+    async def _store(
+        self, name: str, config_json: bytes, tensors: Path | BinaryIO, manifest: engine_pb2.Manifest
+    ) -> StagedAdapter:
+        """Check the two files, and store them once the quotas allow it: until then they are only in `tensors`."""
+        with opened(tensors) as file:
+            staged = await self._stage.check(config_json, file, manifest)
+            limits = await limits_of(self._session)
+            check_rank(limits, staged.rank)
+            if await find_adapter(self._session, name) is None:
+                await check_new_adapter(self._session, limits)
+            await record_blob(self._session, staged.digest, staged.size_bytes + len(config_json))
+            await check_storage(self._session)
+            await self._session.commit()
+            size_bytes = await self._blobs.put(staged.digest, config_json, file)
+        return replace(staged, size_bytes=size_bytes)
+
     async def _register(self, name: str, staged: StagedAdapter, lineage: Lineage) -> AdapterVersion:
-        limits = await limits_of(self._session)
-        check_rank(limits, staged.rank)
         registered = await register(self._session, name, staged, lineage)
-        await check_quotas(self._session, limits)
-        if not await self._blobs.has(staged.digest):
+        await check_quotas(self._session, await limits_of(self._session))
+        recorded = await is_recorded(self._session, staged.digest)
+        if not recorded or not await self._blobs.has(staged.digest):
             # A sweep removed it. It needs the lock that this scope now holds, so this cannot happen again.
             raise Unavailable("A sweep removed the upload before it was registered; send it again.")
         return registered

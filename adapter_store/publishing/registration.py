@@ -21,6 +21,7 @@ from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.timestamps import utc_now
 
 CUT_OFF = "its publication was interrupted"
@@ -48,8 +49,22 @@ async def register(session: AsyncSession, name: str, staged: StagedAdapter, line
     )
     numbered = update(AdapterRow).where(AdapterRow.id == adapter_id)
     await session.execute(numbered.values(last_version=registered.version))
-    await _add_version(session, registered, staged.config)
+    await _add_version(session, registered)
     return registered
+
+
+async def record_blob(session: AsyncSession, digest: str, size: int) -> None:
+    """Record the bytes of an adapter that are about to be stored, so that they count; `size` is that of both files."""
+    row, now = AdapterBlobRow, utc_now()
+    again = update(row).where(row.digest == digest).values(created_at=now).returning(row.digest)
+    if (await session.execute(again)).one_or_none() is None:
+        await session.execute(insert(row).values(digest=digest, size_bytes=size, created_at=now))
+
+
+async def is_recorded(session: AsyncSession, digest: str) -> bool:
+    """Return whether the bytes of an adapter are recorded: no sweep has removed them."""
+    found = select(AdapterBlobRow.digest).where(AdapterBlobRow.digest == digest)
+    return (await session.execute(found)).one_or_none() is not None
 
 
 async def make_ready(session: AsyncSession, version: AdapterVersion) -> None:
@@ -119,7 +134,7 @@ async def _find_or_add(session: AsyncSession, name: str) -> tuple[str, int]:
     return adapter_id, 0
 
 
-async def _add_version(session: AsyncSession, version: AdapterVersion, config: bytes) -> None:
+async def _add_version(session: AsyncSession, version: AdapterVersion) -> None:
     lineage = version.lineage
     await session.execute(
         insert(AdapterVersionRow).values(
@@ -129,7 +144,7 @@ async def _add_version(session: AsyncSession, version: AdapterVersion, config: b
             status=version.status.value,
             rank=version.rank,
             size_bytes=version.size_bytes,
-            config=config,
+            config=b"",
             base_model=version.base_model,
             base_digest=version.base_digest,
             source=lineage.source,

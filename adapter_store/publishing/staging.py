@@ -1,4 +1,4 @@
-"""Staging: checks an upload and stores its bytes, outside any transaction."""
+"""Staging: checks an upload, outside any transaction."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from loragate.adapter_store.base_model.layout import layout_of
-from loragate.adapter_store.blobs.blobs import TenantBlobs
 from loragate.adapter_store.errors import AdapterInvalid
 from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
@@ -23,12 +22,11 @@ _CHECKS_AT_ONCE = 2  # each one hashes a whole file: more would starve other use
 
 @dataclass(frozen=True)
 class StagedAdapter:
-    """An adapter that passed the checks and is stored durably, but that nothing refers to yet."""
+    """An adapter that passed the checks. `size_bytes` is that of its tensors' file."""
 
     digest: str
     rank: int
     size_bytes: int
-    config: bytes
     base_model: str
     base_digest: str
     own_tokens: tuple[int, ...] = ()  # a prompt must end with these for the adapter to take effect, if it needs any
@@ -40,19 +38,14 @@ class Stage:
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(_CHECKS_AT_ONCE)
 
-    async def prepare(
-        self, config_json: bytes, tensors: Path | BinaryIO, manifest: engine_pb2.Manifest, blobs: TenantBlobs
-    ) -> StagedAdapter:
-        """Check and store an upload. Raises AdapterInvalid; StorageFull and Unavailable from the blobs."""
-        with _opened(tensors) as file:
-            async with self._turns:
-                reading = await asyncio.to_thread(_check, config_json, file, layout_of(manifest))
-            size_bytes = await blobs.put(reading.digest, config_json, file)
+    async def check(self, config_json: bytes, tensors: BinaryIO, manifest: engine_pb2.Manifest) -> StagedAdapter:
+        """Check an upload. Raises AdapterInvalid."""
+        async with self._turns:
+            reading, size_bytes = await asyncio.to_thread(_check, config_json, tensors, layout_of(manifest))
         return StagedAdapter(
             digest=reading.digest,
             rank=reading.plan.max_rank,
             size_bytes=size_bytes,
-            config=config_json,
             base_model=manifest.model_id,
             base_digest=manifest.base_digest,
             own_tokens=_own_tokens(reading.plan),
@@ -64,17 +57,17 @@ def _own_tokens(plan: AdapterPlan) -> tuple[int, ...]:
     return (*islice(trained, _MAX_TRAINED_TOKENS), *(plan.invocation_tokens or ()))
 
 
-def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> AdapterReading:
+def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> tuple[AdapterReading, int]:
     size = file.seek(0, 2)
     file.seek(0)
     try:
-        return read_adapter(config_json, file, size, layout)
+        return read_adapter(config_json, file, size, layout), size
     except AdapterRejected as rejected:
         raise AdapterInvalid(rejected.message, param=rejected.param) from rejected
 
 
 @contextmanager
-def _opened(tensors: Path | BinaryIO) -> Iterator[BinaryIO]:
+def opened(tensors: Path | BinaryIO) -> Iterator[BinaryIO]:
     """Open a path and close it afterwards; an open file is left to the caller."""
     if isinstance(tensors, Path):
         with tensors.open("rb") as file:

@@ -223,7 +223,7 @@ class AdapterVersionRow(TenantOwned, Base):
     status: Mapped[str] = mapped_column(String(32))
     rank: Mapped[int]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
-    config: Mapped[bytes]  # adapter_config.json, byte for byte as uploaded
+    config: Mapped[bytes]  # empty; once adapter_config.json, which is with the tensors and counts as they do
     base_model: Mapped[str]
     base_digest: Mapped[str]
     reason: Mapped[str | None] = mapped_column(Text)  # why it is rejected or quarantined

@@ -1,9 +1,12 @@
-"""The schema of tenants' files. A file is an ordered list of pieces; an upload's parts are pieces without a file."""
+"""The schema of tenants' files. A file is an ordered list of pieces; an upload's parts are pieces without a file.
+
+The rows of pieces are the inventory of files' bytes: a row is there before its bytes are, and until they are removed.
+"""
 
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, String
+from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, String, true
 from sqlalchemy.orm import Mapped, mapped_column
 
 from loragate.adapter_store.tables.base import Base, TenantOwned
@@ -56,6 +59,8 @@ class FilePieceRow(TenantOwned, Base):
         ForeignKeyConstraint(["tenant_id", "file_id"], ["files.tenant_id", "files.id"]),
         Index(None, "tenant_id", "upload_id"),
         Index(None, "tenant_id", "file_id"),
+        Index(None, "tenant_id", "size_bytes"),  # quotas need no more of a row
+        Index(None, "created_at"),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -64,6 +69,7 @@ class FilePieceRow(TenantOwned, Base):
     file_id: Mapped[str | None] = mapped_column(String(64))
     position: Mapped[int | None]  # in the file
     size_bytes: Mapped[int] = mapped_column(BigInteger)
+    stored: Mapped[bool] = mapped_column(server_default=true())  # False: its bytes are still being written
     created_at: Mapped[datetime]
 
 

@@ -16,9 +16,9 @@ from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.jobs.job import JobStatus
 from loragate.adapter_store.limits import UNLIMITED_TENANT, TenantLimits
 from loragate.adapter_store.names import check_label, could_be_id
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, ApiKeyRow, TenantRow
-from loragate.adapter_store.tables.files import FileRow
+from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
 from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.tenants.deletion import delete_owned
 from loragate.adapter_store.tenants.tenant import Tenant
 from loragate.adapter_store.timestamps import utc_now
 
@@ -92,13 +92,12 @@ class TenantRepository:
         return updated
 
     async def delete(self, tenant_id: str) -> None:
-        """Delete the tenant with its adapters and files, revoke its keys and cancel its jobs, in one transaction."""
+        """Delete the tenant, revoke its keys and cancel its jobs, in one transaction. Its adapters and files go with it
+        or, where they are many, in the batches of the next sweep."""
         tenant, now = await self.get(tenant_id), utc_now()
         # The tenant first: on Postgres this waits for its writers, and the next statements see their changes.
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(deleted_at=now))
-        for kind, others in ((AdapterRow, {"latest_version": None}), (AdapterVersionRow, {}), (FileRow, {})):
-            living = update(kind).where(kind.tenant_id == tenant_id, kind.deleted_at.is_(None))
-            await self._session.execute(living.values(deleted_at=now, **others))
+        await delete_owned(self._session, tenant_id, now)
         keys = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.revoked_at.is_(None))
         await self._session.execute(keys.values(revoked_at=now))
         jobs = update(JobRow).where(JobRow.tenant_id == tenant_id, JobRow.finished_at.is_(None))

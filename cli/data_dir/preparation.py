@@ -1,5 +1,10 @@
 """Preparing a server: the data directory, the keys and the database's schema."""
 
+import logging
+import os
+import stat
+from pathlib import Path
+
 from loragate.adapter_store.auth.secret_key import load_or_create_secret_key
 from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import StoreError
@@ -7,15 +12,32 @@ from loragate.adapter_store.store import Store
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.settings.model import Settings
 
+log = logging.getLogger(__name__)
+
 
 def make_data_dir(settings: Settings) -> None:
-    """Create the data directory, accessible only to this user."""
+    """Create the data directory, accessible only to this user, as is all that this process and its children write. An
+    existing directory is closed to other users."""
+    os.umask(0o077)
     try:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close_to_others(settings.data_dir)
     except OSError as error:
         raise CliError(
             f"{settings.data_dir} (--data-dir or LORAGATE_DATA_DIR) cannot be created: {error.strerror}", BAD_SETTING
         ) from None
+
+
+def _close_to_others(folder: Path) -> None:
+    """Remove other users' permissions, which a directory may have from a backup or an earlier version."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        try:
+            folder.chmod(mode & 0o700)
+        except PermissionError:
+            log.warning("%s is open to other users (mode %o), and only its owner can change that", folder, mode)
+        else:
+            log.warning("%s was open to other users (mode %o); now only this user can access it", folder, mode)
 
 
 def secret_key(settings: Settings) -> bytes:

@@ -9,6 +9,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SecretStr,
@@ -60,7 +61,7 @@ class EngineSettings(EngineOptions):
         """Return the configuration that the engine process is started with."""
         options = {each.name: getattr(self, each.name) for each in fields(EngineOptions)}
         if self.model_id is None and not Path(model).expanduser().is_dir():
-            options["model_id"] = model
+            options["model_id"] = model.partition("@")[0]  # without its revision
         return EngineConfig(
             model=model,
             listen=self.listen or DEFAULT_ENGINE_ADDRESS,
@@ -124,6 +125,7 @@ class LimitSettings(BaseModel):
     tokens_per_month: Limit = "unlimited"
     max_adapters: Limit = "unlimited"
     max_storage_bytes: Limit = "unlimited"
+    max_objects: Limit = 100_000
     max_adapter_rank: Limit = "unlimited"
     max_unfinished_jobs: Limit = 32
     max_job_training_tokens: Limit = "unlimited"
@@ -174,6 +176,8 @@ class Settings(BaseSettings):
     min_upload_bytes_per_second: PositiveFloat = 10_000.0
     max_connections: PositiveInt = 16_384
     max_buffered_body_bytes: PositiveInt = 256 << 20
+    min_free_bytes: NonNegativeInt = 1 << 30
+    upload_disk_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     database_url: str | None = None
     redis_url: RedisUrl | None = None
     redis_prefix: Annotated[str, Field(pattern="^[A-Za-z0-9._-]{1,64}$")] = "loragate"

@@ -42,6 +42,8 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             min_upload_bytes_per_second=settings.min_upload_bytes_per_second,
             max_connections=settings.max_connections,
             max_buffered_body_bytes=settings.max_buffered_body_bytes,
+            min_free_bytes=settings.min_free_bytes,
+            upload_disk_share=settings.upload_disk_share,
             tool_parser=settings.tool_parser,
             oidc=settings.oidc if settings.oidc.issuer else None,
             tracing=settings.tracing if settings.tracing.endpoint else None,

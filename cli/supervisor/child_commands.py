@@ -25,6 +25,8 @@ _GATEWAY = (
     "min_upload_bytes_per_second",
     "max_connections",
     "max_buffered_body_bytes",
+    "min_free_bytes",
+    "upload_disk_share",
     "database_url",
     "redis_url",
     "redis_prefix",

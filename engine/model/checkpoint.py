@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,17 @@ from typing import Any
 from loragate.engine.model.errors import ModelRejected
 from loragate.v1 import engine_pb2 as pb
 
+log = logging.getLogger(__name__)
+
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 _TOKEN_FIELDS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 def locate(model: str) -> Path:
-    """Return the folder of a model: a directory, or a hub id that is downloaded or taken from the local hub cache."""
+    """Return the folder of a model: a directory, or a hub id that is downloaded or taken from the local hub cache.
+
+    `<hub id>@<revision>` names a commit, a branch or a tag; without it, the newest commit is taken.
+    """
     path = Path(model).expanduser()
     if path.is_dir():
         return path
@@ -23,10 +29,22 @@ def locate(model: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    repository, _, revision = model.partition("@")
     try:
-        return Path(snapshot_download(model, allow_patterns=list(_WANTED)))
+        folder = Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_WANTED)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelRejected(f"{model} is neither a local folder nor available from the hub: {error}") from error
+    if revision != folder.name:  # the cache names its folders after commits
+        log.warning(
+            "%s is at commit %s now; to serve no other, use --model %s@%s", model, folder.name, repository, folder.name
+        )
+    return folder
+
+
+def model_name(model: str) -> str:
+    """Return the name by which requests know a model: a folder's own name, or a hub id without its revision."""
+    folder = Path(model).expanduser()
+    return folder.resolve().name if folder.is_dir() else model.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)

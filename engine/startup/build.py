@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
@@ -30,7 +29,7 @@ from loragate.engine.loop.commands import AdapterCopied
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.model.base_model import BaseModel, choose_device, load_plain, prepare
-from loragate.engine.model.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
+from loragate.engine.model.checkpoint import base_digest, locate, model_name, read_sampling_defaults, read_tokenizer
 from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.runtime.copy_stream import event_marker
@@ -119,7 +118,7 @@ def _load(config: EngineConfig) -> LoadedModel:
         base,
         where,
         read_tokenizer(directory),
-        model_id=config.model_id or _name(config.model, directory),
+        model_id=config.model_id or model_name(config.model),
         base_digest=digest,
         max_model_len=max_model_len,
         adapter_slots=config.adapter_slots,
@@ -267,11 +266,6 @@ def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:
         step_seconds=None if config.max_step_ms is None else config.max_step_ms / 1000,
         queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
     )
-
-
-def _name(model: str, directory: Path) -> str:
-    """Return a folder's own name, or a hub id unchanged, since the folder of a download is named after a commit."""
-    return directory.resolve().name if Path(model).expanduser().is_dir() else model
 
 
 def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, list[str]]:

@@ -1,6 +1,7 @@
 """The sweep: reclaims the space of data that is no longer needed."""
 
 import logging
+from itertools import count
 
 from loragate.adapter_store.store import Store
 from loragate.gateway.resilience.periodic import periodic
@@ -8,13 +9,15 @@ from loragate.gateway.resilience.periodic import periodic
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 3600.0
+_LISTING_EVERY = 24  # sweeps; a listing of a large bucket takes long and is billed
 
 
 async def run_sweep_loop(store: Store, every: float = _EVERY_SECONDS) -> None:
     """Sweep periodically until cancelled. If several gateways do so, each finds little to do."""
+    sweeps = count()
 
     async def sweep() -> None:
-        report = await store.sweep()
+        report = await store.sweep(listing=next(sweeps) % _LISTING_EVERY == 0)
         if report.adapters or report.pieces:
             log.info("swept %d adapters and %d pieces of files", report.adapters, report.pieces)
 

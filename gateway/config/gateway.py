@@ -14,7 +14,9 @@ from loragate.gateway.tools.formats.detection import FORMATS
 
 _REDIS_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000, max_unfinished_jobs=32)
+DEFAULT_LIMITS = TenantLimits(
+    requests_per_minute=600_000, tokens_per_minute=100_000_000, max_objects=100_000, max_unfinished_jobs=32
+)
 """More than one machine can serve. They exist so that every response can report what remains."""
 
 
@@ -44,6 +46,8 @@ class GatewayConfig:
     min_upload_bytes_per_second: float = 10_000.0  # over the last `upload_window_seconds`
     upload_window_seconds: float = 30.0
     max_connections: int = 16_384  # HTTP connections of one process; fewer where it may open fewer files
+    min_free_bytes: int = 1 << 30  # of a local disk, which uploads never use: the database and usage records need it
+    upload_disk_share: float = 0.5  # of the disk's free space that one process may use for uploads under way
     max_json_bytes: int = 8 << 20
     max_tokenizing_bytes: int = 64 << 20  # text of long prompts that is being tokenized at a time; a tenant has half
     special_tokens_in_prompts: bool = True  # a special token spelled in a plain prompt is this token, otherwise text
@@ -94,6 +98,10 @@ class GatewayConfig:
             raise ValueError(f"gateway.max_queue_seconds must be positive, got {self.max_queue_seconds}")
         if self.drain_seconds < 0:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
+        if self.min_free_bytes < 0:
+            raise ValueError(f"gateway.min_free_bytes must not be negative, got {self.min_free_bytes}")
+        if not 0 < self.upload_disk_share <= 1:
+            raise ValueError(f"gateway.upload_disk_share must be above 0 and at most 1, got {self.upload_disk_share}")
         if self.deleted_retention_hours < 0:
             raise ValueError(f"deleted_retention_hours must not be negative, got {self.deleted_retention_hours}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:
@@ -112,7 +120,7 @@ class GatewayConfig:
 
     @property
     def upload_pace(self) -> Pace:
-        """The pace required of uploads, which reserve disk space meanwhile."""
+        """The pace required of uploads, which use disk space meanwhile."""
         stall = min(self.stall_seconds, self.upload_stall_seconds)
         return Pace(stall, self.min_upload_bytes_per_second, self.upload_window_seconds)
 

@@ -14,6 +14,7 @@ from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_from, parse_message
 from loragate.gateway.grpc.responses import adapter_response, adapters_response
 from loragate.gateway.operations import adapters as actions
+from loragate.gateway.operations.files import upload_space
 from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collect_adapter_upload
@@ -31,9 +32,11 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     form = Form(ADAPTER_FORM)
     once = call.once(_UPLOAD)
     call.services.link.require_base()  # nothing can be checked before an engine has described its base model
-    with call.services.upload_limiter.acquire(call.tenant.tenant_id):
-        async with collect_adapter_upload(form, _fill(form, call), call.services.config) as complete:
-            result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
+    async with (
+        upload_space(call.services, call.tenant) as space,
+        collect_adapter_upload(form, _fill(form, call), space) as complete,
+    ):
+        result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
     yield pb.AdapterVersion(**call.document(result))
 
 

@@ -25,7 +25,11 @@ async def bucket_files(
             size = await asyncio.to_thread(partial(_size, objects, f"{root}/{file}", max_bytes))
             if file == TENSORS_FILE:
                 set_total(size)
+            left = size
             async for piece in objects.chunks(f"{root}/{file}"):
+                left -= len(piece)
+                if left < 0:
+                    raise ImportFailed("source_changed", f"s3://{source.place} was changed while it was read.")
                 yield file, piece
     except FileNotFoundError:
         raise ImportFailed(

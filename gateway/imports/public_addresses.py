@@ -7,6 +7,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 _NAT64 = ip_network("64:ff9b::/96")  # RFC 6052
 _COMPATIBLE = ip_network("::/96")  # IPv4-compatible, RFC 4291
+_NOT_PUBLIC = (  # which `ipaddress` calls global
+    ip_network("192.0.0.0/24"),  # protocol assignments, RFC 6890
+    ip_network("192.88.99.0/24"),  # relays of 6to4, RFC 7526
+    ip_network("3fff::/20"),  # documentation, RFC 9637
+    ip_network("fec0::/10"),  # site-local, RFC 3879
+)
 
 
 async def resolve_addresses(host: str, port: int) -> tuple[str, ...]:
@@ -21,7 +27,12 @@ def is_public(address: str) -> bool:
         ip = ip_address(address)
     except ValueError:  # for example, an address with a zone
         return False
-    return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _unwrapped(ip))
+    return all(_is_public(each) for each in _unwrapped(ip))
+
+
+def _is_public(ip: IPv4Address | IPv6Address) -> bool:
+    listed = any(ip in network for network in _NOT_PUBLIC)
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved and not listed
 
 
 def _unwrapped(ip: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:

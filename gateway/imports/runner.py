@@ -20,6 +20,7 @@ from loragate.gateway.imports.hub import hub_files
 from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.imports.progress import ImportProgress
 from loragate.gateway.imports.source import BucketSource, HubSource, ImportFailed, parse_source, source_not_allowed
+from loragate.gateway.imports.turns import Turns
 from loragate.gateway.operations.adapters import publish_import
 from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.services import Services
@@ -38,7 +39,7 @@ class ImportRunner:
         self._config = config
         self._metrics = metrics
         self._allow_list = AllowList((*config.hosts, *([config.hub] if config.hub else [])))
-        self._slots = asyncio.Semaphore(config.max_concurrent)
+        self._turns = Turns(config.max_concurrent)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self, source: str, tenant_id: str) -> None:
@@ -80,7 +81,7 @@ class ImportRunner:
         outcome = "failed"
         self._metrics.began()
         try:
-            async with self._slots:
+            async with self._turns.place(caller.tenant_id):
                 version = await self._import(use, caller, by, progress, token, reporting)
             await cancel_and_wait(reporting)  # which would mistake the end for a cancellation
             await progress.finish(version)
@@ -118,8 +119,11 @@ class ImportRunner:
         form.add("alias", progress.wanted.alias.encode())
         async with AsyncExitStack() as stack:
             files = await self._files(use, caller, progress, token, stack)
+            async with use.store.tenant(caller.tenant_id) as scope:
+                room = await scope.files.room()
+            space = stack.enter_context(use.spool_space.open(caller.tenant_id, room))
             upload = await stack.enter_async_context(
-                collect_adapter_upload(form, self._fill(form, files, progress), use.config)
+                collect_adapter_upload(form, self._fill(form, files, progress), space)
             )
             progress.status = ImportStatus.CHECKING  # from now on it cannot be cancelled
             if not await progress.report():

@@ -28,6 +28,7 @@ class TenantLimits(Limits):
 
     max_adapters: Count | None
     max_storage_bytes: Count | None
+    max_objects: Count | None
     max_adapter_rank: Count | None
     max_unfinished_jobs: Count | None
     max_job_training_tokens: Count | None
@@ -164,6 +165,7 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
             **limits_object(limits),
             "max_adapters": limits.max_adapters,
             "max_storage_bytes": limits.max_storage_bytes,
+            "max_objects": limits.max_objects,
             "max_adapter_rank": limits.max_adapter_rank,
             "max_unfinished_jobs": limits.max_unfinished_jobs,
             "max_job_training_tokens": limits.max_job_training_tokens,

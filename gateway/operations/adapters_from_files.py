@@ -1,29 +1,30 @@
 """Adapters out of files that came before: what is large comes in parts, and a dropped connection costs one of them."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.adapter_store.database.error_mapping import blob_faults
 from loragate.adapter_store.files.file import File, Purpose
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.operations.files import content
 from loragate.gateway.schemas.resources.adapters import AdapterFromFiles
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import MAX_CONFIG_BYTES, AdapterUpload
-from loragate.gateway.uploads.spool import empty_spool
+from loragate.gateway.uploads.spool_space import UploadSpace
 
 
 @asynccontextmanager
-async def from_files(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> AsyncIterator[AdapterUpload]:
-    """Yield the files as an upload. Raise NotFound, InvalidRequest, StorageFull or Unavailable."""
+async def from_files(
+    use: Services, caller: TenantPrincipal, body: AdapterFromFiles, space: UploadSpace
+) -> AsyncIterator[AdapterUpload]:
+    """Yield the files as an upload. Raise NotFound, InvalidRequest, Conflict, StorageFull or Unavailable."""
     config = await _config(use, caller, body)
     file, chunks = await _adapter_file(use, caller, body.tensors_file_id, "tensors_file_id")
-    async with empty_spool(use.config, file.size_bytes) as tensors:
-        with blob_faults():
-            async for chunk in chunks:
-                await asyncio.to_thread(tensors.write, chunk)
+    space.expect(file.size_bytes)
+    async with space.file() as tensors:
+        async for chunk in chunks:
+            await space.write(tensors, chunk)
+        space.received()
         tags = None if body.tags is None else tuple(body.tags)
         yield AdapterUpload(body.name, body.alias, tags, body.description, config, tensors, body.lineage())
 

@@ -3,11 +3,13 @@
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from contextlib import asynccontextmanager
 from typing import BinaryIO
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.files.file import File, FileFacts, Purpose
+from loragate.adapter_store.quotas import Room
 from loragate.gateway.auth.authenticator import require_scope
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
 from loragate.gateway.http.idempotency import Once, Result
@@ -17,6 +19,7 @@ from loragate.gateway.objects.files import deleted_file, file_object, part_objec
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import sha256_digest
+from loragate.gateway.uploads.spool_space import UploadSpace
 from loragate.gateway.uploads.training_lines import check_lines
 
 _SCOPES = {
@@ -33,10 +36,19 @@ def purposes_of(caller: TenantPrincipal) -> frozenset[Purpose]:
     return frozenset(purpose for purpose, scope in _SCOPES.items() if caller.allows(scope))
 
 
-async def check_room(use: Services, caller: TenantPrincipal, size: int) -> None:
-    """Check that `size` bytes fit the tenant's quota, before they are received. Raises Conflict."""
+@asynccontextmanager
+async def upload_space(use: Services, caller: TenantPrincipal, announced: int = 0) -> AsyncIterator[UploadSpace]:
+    """Take a place among the tenant's uploads, and space for `announced` bytes or more within its quota.
+
+    Raise TooManyRequests, Conflict (`quota_exceeded`).
+    """
     async with use.store.tenant(caller.tenant_id) as scope:
-        await scope.files.check_room(size)
+        room = await scope.files.room()
+    with (
+        use.upload_limiter.acquire(caller.tenant_id),
+        use.spool_space.open(caller.tenant_id, room, announced) as space,
+    ):
+        yield space
 
 
 async def create(
@@ -151,10 +163,16 @@ async def get_upload(use: Services, caller: TenantPrincipal, upload_id: str) -> 
         return upload_object(await scope.file_uploads.get(upload_id, purposes_of(caller)))
 
 
-async def check_part(use: Services, caller: TenantPrincipal, upload_id: str) -> None:
-    """Check that the upload takes parts, before the bytes of one are received. Raises NotFound, Conflict."""
+@asynccontextmanager
+async def part_space(use: Services, caller: TenantPrincipal, upload_id: str) -> AsyncIterator[UploadSpace]:
+    """Take a place among the tenant's uploads for a part. Its bytes are within the upload's, which count already.
+
+    Raise NotFound, Conflict, TooManyRequests.
+    """
     async with use.store.tenant(caller.tenant_id) as scope:
         await scope.file_uploads.check_part(upload_id, purposes_of(caller), 0)
+    with use.upload_limiter.acquire(caller.tenant_id), use.spool_space.open(caller.tenant_id, Room()) as space:
+        yield space
 
 
 async def add_part(

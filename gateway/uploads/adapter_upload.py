@@ -21,6 +21,7 @@ from loragate.gateway.schemas.resources.adapters import LineageFields
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.uploads.multipart import Form, FormShape
 from loragate.gateway.uploads.spool import receive_form, spool_form
+from loragate.gateway.uploads.spool_space import UploadSpace
 
 MAX_CONFIG_BYTES = 1 << 20
 _TEXT_BYTES = 16 << 10
@@ -71,21 +72,21 @@ def sha256_digest(file: BinaryIO) -> bytes:
 
 @asynccontextmanager
 async def receive_adapter_upload(
-    request: Request, announced: int, config: GatewayConfig
+    request: Request, config: GatewayConfig, space: UploadSpace
 ) -> AsyncIterator[AdapterUpload]:
-    """Receive the form of `request`, of the `announced` size. Raise ApiError for an invalid form, StorageFull if the
-    disk is full."""
+    """Receive the form of `request`. Raise ApiError for an invalid form, Conflict beyond the tenant's quota, and
+    StorageFull if the disk is full."""
     form = Form(ADAPTER_FORM)
-    async with receive_form(request, form, announced, config.max_upload_bytes, config) as tensors:
+    async with receive_form(request, form, config.max_upload_bytes, config, space) as tensors:
         yield _complete(form, tensors)
 
 
 @asynccontextmanager
 async def collect_adapter_upload(
-    form: Form, steps: AsyncIterator[None], config: GatewayConfig
+    form: Form, steps: AsyncIterator[None], space: UploadSpace
 ) -> AsyncIterator[AdapterUpload]:
-    """Receive a form that `steps` fill."""
-    async with spool_form(form, steps, config) as tensors:
+    """Receive a form that `steps` fill. Raise as `receive_adapter_upload`."""
+    async with spool_form(form, steps, space) as tensors:
         yield _complete(form, tensors)
 
 

@@ -211,6 +211,13 @@ ADDRESSES = {
     "2002:7f00:1::": False,
     "2002:a9fe:a9fe::1": False,
     "2001:db8::1": False,
+    "192.0.0.9": False,
+    "192.88.99.1": False,
+    "::ffff:192.0.0.9": False,
+    "2002:c058:6301::": False,
+    "3fff::1": False,
+    "fec0::1": False,
+    "feff::1": False,
     "huggingface.co": False,
 }
 

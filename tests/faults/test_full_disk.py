@@ -43,9 +43,9 @@ async def test_a_disk_that_fills(
     config: GatewayConfig, engine: StubEngine, tenants: Any, small_disk: Path, tmp_path: Path, full: str
 ) -> None:
     if full == "blobs":
-        small = replace(config, blob_url=(small_disk / "blobs").as_uri())
+        small = replace(config, blob_url=(small_disk / "blobs").as_uri(), min_free_bytes=0)
     else:
-        small = replace(config, data_dir=small_disk)
+        small = replace(config, data_dir=small_disk, min_free_bytes=0, upload_disk_share=1.0)
     folder = tiny_model.write_adapter(tmp_path / "poet")
     files = {name: (folder / name).read_bytes() for name in (CONFIG, TENSORS)}
     async with serving(small, engine, tenants) as gateway:
@@ -65,11 +65,11 @@ async def test_a_disk_that_fills(
             assert (await http.post("/v1/files", data=large["data"], files={"file": ("a", b"x")})).status_code == 200
 
 
-async def test_announced_uploads_reserve_their_space(
+async def test_an_upload_that_does_not_fit_is_rejected_before_it_comes(
     config: GatewayConfig, engine: StubEngine, tenants: Any, small_disk: Path
 ) -> None:
     """The head of a request whose body never comes gets 507."""
-    async with serving(replace(config, data_dir=small_disk), engine, tenants) as gateway:
+    async with serving(replace(config, data_dir=small_disk, min_free_bytes=0), engine, tenants) as gateway:
         await gateway.until_ready()
         for url in ("/v1/files", "/v1/adapters"):
             answer = await exchange(gateway, _announcing(gateway, url))

@@ -17,6 +17,7 @@ TENANT = {
         **LIMITS,
         "max_adapters": 20,
         "max_storage_bytes": None,
+        "max_objects": 100_000,
         "max_adapter_rank": 64,
         "max_unfinished_jobs": 4,
         "max_job_training_tokens": 50_000_000,

@@ -22,11 +22,12 @@ from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations import releases
 from loragate.gateway.operations.adapters_from_files import from_files
-from loragate.gateway.operations.files import check_room
+from loragate.gateway.operations.files import upload_space
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import UPLOAD_FORM, AdapterFromFiles, AdapterPatch, VersionPatch
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import AdapterUpload, receive_adapter_upload
+from loragate.gateway.uploads.spool_space import UploadSpace
 
 router = APIRouter(prefix="/v1/adapters", tags=["adapters"])
 
@@ -44,9 +45,9 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
     `description`, and the two files that PEFT saves; or JSON that names files uploaded before. The version is ready
     once the engine has tried it; while there is no engine it is `verifying`."""
     use.link.require_base()  # nothing can be checked before an engine has described its base model
-    with use.upload_limiter.acquire(caller.tenant_id):
-        async with await _upload(caller, request, use) as upload:
-            return (await actions.publish(use, caller, by, upload, once)).response()
+    announced = max(0, announced_size(request) - _FORM_BYTES)
+    async with upload_space(use, caller, announced) as space, await _upload(caller, request, use, space) as upload:
+        return (await actions.publish(use, caller, by, upload, once)).response()
 
 
 @router.get("")
@@ -158,10 +159,8 @@ async def download_file(name: str, version: Version, file: FileName, caller: Ada
 
 
 async def _upload(
-    caller: TenantPrincipal, request: Request, use: Services
+    caller: TenantPrincipal, request: Request, use: Services, space: UploadSpace
 ) -> AbstractAsyncContextManager[AdapterUpload]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
-        return from_files(use, caller, await _FROM_FILES(request))
-    announced = announced_size(request)
-    await check_room(use, caller, max(0, announced - _FORM_BYTES))
-    return receive_adapter_upload(request, announced, use.config)
+        return from_files(use, caller, await _FROM_FILES(request), space)
+    return receive_adapter_upload(request, use.config, space)

@@ -37,14 +37,15 @@ async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOn
     """Upload a file. Send a multipart form with `file`, `purpose` (`fine-tune` or `adapter`) and optionally
     `expires_after`. Upload larger files in parts, at `/v1/uploads`. With `open`, lines can be appended to the file
     until it is closed; its `file` may be empty."""
-    announced = announced_size(request)
-    await actions.check_room(use, caller, max(0, announced - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
-    with use.upload_limiter.acquire(caller.tenant_id):
-        async with receive_form(request, form, announced, most, use.config) as content:
-            form.require("file", "purpose")
-            return (await actions.create(use, caller, by, _facts(form), content, once)).response()
+    announced = max(0, announced_size(request) - _FORM_BYTES)
+    async with (
+        actions.upload_space(use, caller, announced) as space,
+        receive_form(request, form, most, use.config, space) as content,
+    ):
+        form.require("file", "purpose")
+        return (await actions.create(use, caller, by, _facts(form), content, once)).response()
 
 
 @router.get("")
@@ -87,10 +88,12 @@ async def append_to_file(
     65,536 whole lines. Either all lines are appended or, if one is invalid, none; they must have the format of the
     file's first line. The file closes by itself an hour after the last append."""
     await actions.get(use, caller, file_id)
-    with use.upload_limiter.acquire(caller.tenant_id):
-        async with receive_data(request, MAX_APPEND_BYTES, use.config) as content:
-            work = actions.append(use, caller, by, file_id, content, once)
-            return (await supervise(work, request.receive, use.lifecycle)).response()
+    async with (
+        actions.upload_space(use, caller) as space,
+        receive_data(request, MAX_APPEND_BYTES, use.config, space) as content,
+    ):
+        work = actions.append(use, caller, by, file_id, content, once)
+        return (await supervise(work, request.receive, use.lifecycle)).response()
 
 
 @router.post("/{file_id}/close")

@@ -48,10 +48,11 @@ async def add_upload_part(
 ) -> Response:
     """Add a part. Send a multipart form with `data`, at most 64 MiB. Parts may be sent in any order and in parallel; if
     in doubt whether a part was received, send it again, and name the right ones in `complete`."""
-    await actions.check_part(use, caller, upload_id)
-    with use.upload_limiter.acquire(caller.tenant_id):
-        async with receive_data(request, MAX_PART_BYTES, use.config) as content:
-            return (await actions.add_part(use, caller, by, upload_id, content, once)).response()
+    async with (
+        actions.part_space(use, caller, upload_id) as space,
+        receive_data(request, MAX_PART_BYTES, use.config, space) as content,
+    ):
+        return (await actions.add_part(use, caller, by, upload_id, content, once)).response()
 
 
 @router.get("/{upload_id}/parts")

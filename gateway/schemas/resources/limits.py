@@ -35,6 +35,7 @@ class TenantLimitsBody(LimitsBody):
 
     max_adapters: Amount | None = None
     max_storage_bytes: Amount | None = None
+    max_objects: Amount | None = None
     max_adapter_rank: Amount | None = None
     max_unfinished_jobs: Amount | None = None
     max_job_training_tokens: Amount | None = None

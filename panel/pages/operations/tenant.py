@@ -18,6 +18,7 @@ from loragate.panel.parts.notify import run_and_notify
 _LIMITS = LIMITS | {
     "max_adapters": "Adapters",
     "max_storage_bytes": "Stored bytes",
+    "max_objects": "Stored objects",
     "max_adapter_rank": "Maximum rank",
     "max_unfinished_jobs": "Unfinished jobs",
     "max_job_training_tokens": "Training tokens per job",

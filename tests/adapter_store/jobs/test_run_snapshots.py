@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store.database.clock import database_now
-from loragate.adapter_store.errors import Failure
+from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import JobRequest, JobStatus
 from loragate.adapter_store.jobs.lease import LeaseLost
@@ -71,7 +71,7 @@ async def run(world: Any, tmp_path: Path) -> Run:
     return made
 
 
-async def test_the_newest_is_kept_and_the_previous_one_swept(run: Run, blob_files: Any) -> None:
+async def test_the_newest_is_kept_and_the_previous_one_removed(run: Run, blob_files: Any) -> None:
     assert await run.stored() is None
     for step in (3, 12):
         await run.store_snapshot(step)
@@ -80,7 +80,7 @@ async def test_the_newest_is_kept_and_the_previous_one_swept(run: Run, blob_file
     assert found is not None
     assert found.step == 12
     assert await run.stored(run.world.other) is None, "it is its tenant's"
-    assert len(blob_files.names()) == 4
+    assert len(blob_files.names()) == 2
     await run.world.store.sweep(NOW, NOW)
     assert len(blob_files.names()) == 2
     assert len(await run.content()) == 2
@@ -95,7 +95,7 @@ async def test_a_worker_that_lost_the_job_stores_nothing(run: Run, blob_files: A
         await run.store_snapshot(6)
     assert set(await run.content()) == {"run/checkpoint-3/run.json", "metrics.jsonl"}
     await run.world.store.sweep(NOW, NOW)
-    assert len(blob_files.names()) == 2, "what came too late is swept"
+    assert len(blob_files.names()) == 2, "what came too late is removed"
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "cancelled while running", "tenant deleted"])
@@ -127,15 +127,20 @@ async def test_a_snapshot_is_kept_while_the_job_waits(run: Run, pause: str) -> N
     assert len(await run.content()) == 2
 
 
-async def test_a_snapshot_is_no_api_file_and_counts_against_no_quota(run: Run) -> None:
+async def test_a_snapshot_is_no_api_file_and_counts_for_quotas(run: Run, blob_files: Any) -> None:
     store, tenant = run.world.store, run.world.acme.id
     await run.store_snapshot(3)
     async with store.tenant(tenant) as scope:
         assert not (await scope.files.list(tuple(Purpose))).items
     async with store.admin(write=True) as admin:
-        await admin.tenants.update(tenant, limits={"max_storage_bytes": 1})
+        await admin.tenants.update(tenant, limits={"max_storage_bytes": 12})
     async with store.tenant(tenant) as scope:
-        await scope.files.check_room(1)
+        assert (await scope.files.room()).left == 12 - len("step 3") - len("3\n")
+    with pytest.raises(Conflict) as exceeded:
+        await run.store_snapshot(5)
+    assert exceeded.value.code == "quota_exceeded"
+    assert len(blob_files.names()) == 2
+    assert set(await run.content()) == {"run/checkpoint-3/run.json", "metrics.jsonl"}
     async with store.admin() as admin:
         acts = [event.action for event in await admin.audit.list(limit=100)]
     assert "file.create" not in acts

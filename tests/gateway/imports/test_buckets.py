@@ -9,6 +9,8 @@ from s3_server import BUCKET, S3Server, s3_server
 
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import BucketGrant, ImportConfig
+from loragate.gateway.imports import buckets
+from loragate.gateway.imports.source import BucketSource, ImportFailed
 from tests.gateway import tiny_model
 from tests.gateway.imports.test_hub import begin, ended
 from tests.gateway.running_gateway import Gateway, serving
@@ -87,3 +89,28 @@ def test_no_grant_opens_the_blob_store(config: GatewayConfig, place: str) -> Non
     with pytest.raises(ValueError, match="all tenants"):
         replace(config, blob_url="s3://blobs/loragate", imports=ImportConfig(buckets=(BucketGrant(place),)))
     replace(config, blob_url="s3://blobs/loragate", imports=ImportConfig(buckets=(BucketGrant("blobs/lora"),)))
+
+
+class Growing:
+    """An object that is larger when it is read than when it was asked for its size."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def size(self, path: str) -> int:
+        return 1000
+
+    async def chunks(self, path: str) -> AsyncIterator[bytes]:
+        while True:
+            self.read += 600
+            yield bytes(600)
+
+
+async def test_an_object_that_grows_while_it_is_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = Growing()
+    monkeypatch.setattr(buckets, "open_objects", lambda url: (growing, "bucket/poet"))
+    pieces = buckets.bucket_files(BucketSource("bucket/poet"), 1 << 20, lambda total: None)
+    assert len((await anext(pieces))[1]) == 600
+    with pytest.raises(ImportFailed) as failed:
+        await anext(pieces)
+    assert failed.value.failure.code == "source_changed"

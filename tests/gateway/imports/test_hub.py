@@ -287,6 +287,20 @@ async def test_too_many_concurrent_imports_are_rejected(waiting_gateway: Gateway
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_many_imports")
 
 
+async def test_an_import_ends_with_its_key(patient: Gateway, hub: StandInHub, poet: Path) -> None:
+    """The hub is still sending when the key is revoked."""
+    hub.replies[TENSORS] = replace(hub.replies[TENSORS], stalls_after=10)
+    async with patient.admin() as admin, patient.http() as reader:
+        keys = f"/admin/v1/tenants/{patient.tenant_id}/keys"
+        made = (await admin.post(keys, json={"name": "short", "scopes": ["adapters:write", "adapters:read"]})).json()
+        async with patient.http(made["key"]) as http:
+            begun = await begin(http)
+        await hub.waiting.wait()
+        assert (await admin.delete(f"/admin/v1/keys/{made['id']}")).status_code == 200
+        done = await ended(reader, begun["id"])
+    assert (done["status"], done["error"]["code"]) == ("failed", "key_revoked")
+
+
 async def test_quotas_apply_to_imports(gateway: Gateway, poet: Path) -> None:
     async with gateway.admin() as admin, gateway.http() as http:
         limits = {"limits": {"max_storage_bytes": 100}}

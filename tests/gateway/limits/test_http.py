@@ -234,23 +234,26 @@ async def test_quotas_apply_at_upload(limited: Gateway, tmp_path: Any) -> None:
 
     folder = tiny_model.write_adapter(tmp_path / "a")
     files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
-    size = len(files["adapter_model.safetensors"][1])
+    other = tiny_model.write_adapter(tmp_path / "b", seed=1)
+    another = {file.name: (file.name, file.read_bytes()) for file in other.iterdir()}
 
-    async def publish(name: str) -> Any:
+    async def publish(name: str, files: Any = files) -> Any:
         async with limited.http() as http:
             return await http.post("/v1/adapters", data={"name": name}, files=files)
 
-    await _limit(limited, max_adapters=1, max_storage_bytes=2 * size)
+    size = sum(len(content) for _, content in files.values())
+    await _limit(limited, max_adapters=1, max_storage_bytes=size)
     assert (await publish("a")).status_code == 201
     second = await publish("b")
     assert (second.status_code, second.json()["error"]["code"]) == (409, "quota_exceeded")
-    assert (await publish("a")).status_code == 201  # a version of the same one
-    third = await publish("a")
+    assert (await publish("a")).status_code == 201  # a version of the same one, with the same bytes
+    third = await publish("a", another)
     assert (third.status_code, "max_storage_bytes" in third.text) == (409, True)
     async with limited.http() as http:
         assert (await http.get("/v1/adapters/a")).json()["latest_version"] == 2
         assert (await http.delete("/v1/adapters/a")).status_code == 200
-    assert (await publish("b")).status_code == 201
+    assert (await publish("b")).status_code == 201, "of the same bytes"
+    assert (await publish("b", another)).status_code == 409, "those of `a` are still there"
 
 
 async def test_installations_on_one_redis_are_kept_apart(

@@ -7,8 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from loragate.peft_format.checks.values import largest_values
+from loragate.peft_format.checks.values import check_tied, largest_values
 from loragate.peft_format.errors import AdapterRejected
+from loragate.peft_format.plan.plan import TiedPair
 from loragate.peft_format.safetensors.header import read_header
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -55,3 +56,38 @@ def test_a_file_truncated_after_its_header_was_read_is_rejected() -> None:
 
     with pytest.raises(AdapterRejected, match="truncated"):
         largest_values(BytesIO(raw[:-1]), header)
+
+
+class Watched(BytesIO):
+    """A file that knows the largest read."""
+
+    largest = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.largest = max(self.largest, len(found))
+        return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 1_000_000), (1_000_000, 3), (1, 1)], ids=str)
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("wrong", [None, 0, -1])
+def test_tied_tensors_are_compared_in_pieces(
+    dtype: torch.dtype, shape: tuple[int, int], transposed: bool, wrong: int | None
+) -> None:
+    one = torch.arange(shape[0] * shape[1], dtype=torch.int32).remainder(251).to(dtype).reshape(shape)
+    two = (one.T if transposed else one).contiguous().clone()
+    if wrong is not None:
+        two.view(-1)[wrong] += 1
+    raw = save({"one": one, "two": two})
+    file = Watched(raw)
+    tensors = read_header(file, len(raw)).tensors
+    file.largest = 0
+    pair = TiedPair(tensors["one"], tensors["two"], transposed)
+    if wrong is None:
+        check_tied(file, [pair])
+    else:
+        with pytest.raises(AdapterRejected, match="differs"):
+            check_tied(file, [pair])
+    assert file.largest <= 4 << 20
