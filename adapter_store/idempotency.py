@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.auth.secret_key import derive_key
@@ -75,6 +75,15 @@ class IdempotencyRepository:
         if row.claimed_until > now:
             raise Conflict("A request with this key is still running.", code="idempotency_key_in_use", param=_PARAM)
         return await self._take_over(key, now)
+
+    async def purge(self, limit: int) -> int:
+        """Remove up to `limit` expired responses; return their number. In the operator's session, those of all."""
+        row = IdempotencyReplyRow
+        now = (await self._session.execute(select(database_now()))).scalar_one()
+        key = (row.tenant_id, row.key_hash)
+        old = select(*key).where(row.created_at <= now - RETENTION).limit(limit)
+        removed = await self._session.execute(delete(row).where(tuple_(*key).in_(old)).returning(row.tenant_id))
+        return len(removed.all())
 
     async def complete(self, claim: IdempotencyClaim, response: StoredResponse) -> None:
         """Store the response in the work's transaction. Raises Conflict if the claim expired and was taken over."""

@@ -87,7 +87,7 @@ app.add_typer(finetune.app, name="finetune")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(admin_keys.app, name="admin-keys")
-app.command()(audit.audit)
+app.add_typer(audit.app, name="audit")
 app.add_typer(demo.app, name="demo", hidden=True)
 app.command()(doctor.doctor)
 

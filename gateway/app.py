@@ -17,6 +17,7 @@ from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.notices import open_notices
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
+from loragate.gateway.background.retention import run_retention_loop
 from loragate.gateway.background.sweep import run_sweep_loop
 from loragate.gateway.calls.admission import Admission
 from loragate.gateway.calls.rejections import Rejections
@@ -41,6 +42,7 @@ from loragate.gateway.http.middleware import RequestMiddleware
 from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.instruments.loop_lag import run_lag_sampling
+from loragate.gateway.limits.changes import ChangeLimiter
 from loragate.gateway.limits.limiter import open_limiter
 from loragate.gateway.metering.ledger import Ledger, Prices
 from loragate.gateway.metering.retention import run_purge_loop
@@ -178,6 +180,7 @@ async def _open_services(
                 "sweep": run_sweep_loop(store),
                 "deferred-publications": run_deferred_publication_loop(store, link, config),
                 "usage-retention": run_purge_loop(store, config.usage_retention_days),
+                "retention": run_retention_loop(store, config.audit_retention_days, config.job_event_retention_days),
                 "reconciler": reconciler.run_reconcile_loop(),
             },
         )
@@ -230,6 +233,7 @@ async def _open_services(
             public_metrics=TTLCache(_SCRAPE_SECONDS, 1),
             event_followers=FairPlaces(_MAX_FOLLOWERS, _MAX_FOLLOWERS_OF_TENANT),
             database_check=DatabaseCheck(store),
+            change_limiter=ChangeLimiter(config.max_changes_per_minute),
             spool_space=SpoolSpace(config.upload_dir, config.min_free_bytes, config.upload_disk_share),
             started_at=int(time.time()),
         )

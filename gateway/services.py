@@ -22,6 +22,7 @@ from loragate.gateway.resilience.tenant_threads import TenantThreads
 from loragate.gateway.resilience.ttl_cache import TTLCache
 from loragate.gateway.resilience.database_check import DatabaseCheck
 from loragate.gateway.resilience.fair_places import FairPlaces
+from loragate.gateway.limits.changes import ChangeLimiter
 from loragate.gateway.uploads.concurrency import UploadLimiter
 from loragate.gateway.uploads.spool_space import SpoolSpace
 
@@ -71,5 +72,6 @@ class Services:
     public_metrics: TTLCache[str, bytes]  # the page for scrapes without a key
     event_followers: FairPlaces  # of tenants, for streams that last as long as a job
     database_check: DatabaseCheck
+    change_limiter: ChangeLimiter
     spool_space: SpoolSpace
     started_at: int  # Unix time

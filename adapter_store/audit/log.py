@@ -1,15 +1,17 @@
-"""The audit log: every administrative action, kept forever, written in the action's transaction.
+"""The audit log: every administrative action, written in the action's transaction.
 
-Events cannot be changed or removed; the database rejects both (see the migration).
+Events cannot be changed, and are removed only by `purge`, by their age; the database rejects anything else (see the
+migrations).
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, insert
+from sqlalchemy import ColumnElement, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.actor import Actor
@@ -17,6 +19,7 @@ from loragate.adapter_store.database.keyset import newest_first
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.ids import new_id
+from loragate.adapter_store.tables.audit import AuditPurgeRow
 from loragate.adapter_store.tables.base import AuditRow
 from loragate.adapter_store.timestamps import utc_now
 
@@ -79,6 +82,18 @@ class AuditLog:
             was, became = ({name: facts[name] for name in changed} for facts in (old, new))
             await self.record(action, target, tenant=tenant, before=was, after=became)
 
+    async def purge(self, before: datetime, limit: int) -> int:
+        """Remove up to `limit` events from before `before`; return their number. Needs the operator's session."""
+        row, purged = AuditRow, AuditPurgeRow
+        old = (await self._session.scalars(select(row.id).where(row.created_at < before).limit(limit))).all()
+        if old:
+            await self._session.execute(delete(purged))
+            await self._session.execute(insert(purged).values(purged_before=before))
+            await self._session.execute(delete(row).where(row.id.in_(old)))
+            facts = {"before": before, "events": len(old)}
+            await self.record("audit_log.purge", "installation:audit_log", after=facts)
+        return len(old)
+
     async def list(
         self,
         *,
@@ -103,13 +118,27 @@ class AuditLog:
         return Page(tuple(_event_of(row) for row in page), page.has_more)
 
 
+_LONGEST_TEXT = 500
+_SHOWN_TEXT = 200
+
+
+def _shortened(fact: Any) -> Any:
+    """Return a fact without its long texts: changes of them, repeated, would fill the log."""
+    if isinstance(fact, str) and len(fact) > _LONGEST_TEXT:
+        digest = hashlib.sha256(fact.encode(errors="surrogatepass")).hexdigest()
+        return f"{fact[:_SHOWN_TEXT]}… ({len(fact)} characters, sha256:{digest})"
+    if isinstance(fact, Mapping):
+        return {name: _shortened(value) for name, value in fact.items()}
+    return fact
+
+
 def facts_of(noun: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that the log records."""
     return {name: value for name, value in asdict(noun).items() if name not in _UNRECORDED}
 
 
 def _json(facts: Facts | None) -> str | None:
-    return None if facts is None else orjson.dumps(facts).decode()
+    return None if facts is None else orjson.dumps(_shortened(facts)).decode()
 
 
 def _event_of(row: AuditRow) -> AuditEvent:

@@ -1,6 +1,8 @@
 """Fine-tuning jobs of all tenants, for the operator."""
 
-from sqlalchemy import ColumnElement, select
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.database.keyset import newest_first
@@ -10,7 +12,7 @@ from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
 from loragate.adapter_store.jobs.repository import job_not_found
 from loragate.adapter_store.jobs.rows import job_of
 from loragate.adapter_store.names import could_be_id
-from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.tables.jobs import JobEventRow, JobRow
 
 
 class AdminJobs:
@@ -37,6 +39,15 @@ class AdminJobs:
             where.append(JobRow.status == status)
         page = await newest_first(self._session, JobRow, *where, after=after, limit=limit)
         return Page(tuple(OwnedJob(row.tenant_id, job_of(row)) for row in page), page.has_more)
+
+    async def purge_events(self, before: datetime, limit: int) -> int:
+        """Remove up to `limit` events of jobs that ended before `before`; return their number."""
+        row = JobEventRow
+        key = (row.tenant_id, row.job_id, row.number)
+        ended = and_(JobRow.tenant_id == row.tenant_id, JobRow.id == row.job_id, JobRow.finished_at < before)
+        old = select(*key).join(JobRow, ended).limit(limit)
+        removed = await self._session.execute(delete(row).where(tuple_(*key).in_(old)).returning(row.number))
+        return len(removed.all())
 
     async def get(self, job_id: str) -> OwnedJob:
         """Return a job. Raises NotFound."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -172,6 +172,7 @@ class Settings(BaseSettings):
     max_tokenizing_bytes: PositiveInt = 64 << 20
     special_tokens_in_prompts: bool = True
     prefix_cache_by_user: bool = False
+    max_changes_per_minute: PositiveInt | Literal["unlimited"] = 600
     upload_stall_seconds: PositiveFloat = 10.0
     min_upload_bytes_per_second: PositiveFloat = 10_000.0
     max_connections: PositiveInt = 16_384
@@ -195,6 +196,8 @@ class Settings(BaseSettings):
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
     deleted_retention_hours: NonNegativeFloat = 168.0
     usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None
+    audit_retention_days: PositiveInt | None = None
+    job_event_retention_days: PositiveInt | None = None
     engine: EngineSettings = EngineSettings()
     finetune: FinetuneSettings = FinetuneSettings()
     base_url: HttpUrl | None = None

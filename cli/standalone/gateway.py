@@ -42,6 +42,9 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             min_upload_bytes_per_second=settings.min_upload_bytes_per_second,
             max_connections=settings.max_connections,
             max_buffered_body_bytes=settings.max_buffered_body_bytes,
+            max_changes_per_minute=(
+                None if settings.max_changes_per_minute == "unlimited" else settings.max_changes_per_minute
+            ),
             min_free_bytes=settings.min_free_bytes,
             upload_disk_share=settings.upload_disk_share,
             tool_parser=settings.tool_parser,
@@ -51,6 +54,8 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             currency=settings.currency,
             deleted_retention_hours=settings.deleted_retention_hours,
             usage_retention_days=settings.usage_retention_days,
+            audit_retention_days=settings.audit_retention_days,
+            job_event_retention_days=settings.job_event_retention_days,
         )
     except ValueError as error:
         raise CliError(str(error), BAD_SETTING) from None

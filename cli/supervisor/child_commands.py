@@ -25,6 +25,7 @@ _GATEWAY = (
     "min_upload_bytes_per_second",
     "max_connections",
     "max_buffered_body_bytes",
+    "max_changes_per_minute",
     "min_free_bytes",
     "upload_disk_share",
     "database_url",
@@ -44,6 +45,8 @@ _GATEWAY = (
     "currency",
     "deleted_retention_hours",
     "usage_retention_days",
+    "audit_retention_days",
+    "job_event_retention_days",
 )
 
 

@@ -55,6 +55,7 @@ class GatewayConfig:
     max_buffered_body_bytes: int = 256 << 20  # of bodies that arrive or wait to be parsed, in one process
     max_upload_bytes: int = 4 << 30  # an adapter, or a file in parts
     max_file_bytes: int = 512 << 20  # a file in one request
+    max_changes_per_minute: int | None = 600  # of a tenant's adapters, files, jobs and keys, by one process
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # limit of a chat completion whose request gives no max_tokens
@@ -64,6 +65,8 @@ class GatewayConfig:
     currency: str = "USD"  # of the prices
     deleted_retention_hours: float = 168.0  # adapters can be restored for so long
     usage_retention_days: int | None = None  # of the ledger's rows, one per request; None: for ever. Sums are kept.
+    audit_retention_days: int | None = None  # of the audit log's events; None: for ever
+    job_event_retention_days: int | None = None  # of the events of jobs, after their end; None: for ever
     imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
     tool_parser: str | None = None  # how the model writes tool calls; None: detected from its chat template
 
@@ -98,6 +101,8 @@ class GatewayConfig:
             raise ValueError(f"gateway.max_queue_seconds must be positive, got {self.max_queue_seconds}")
         if self.drain_seconds < 0:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
+        if self.max_changes_per_minute is not None and self.max_changes_per_minute < 1:
+            raise ValueError(f"gateway.max_changes_per_minute must be at least 1, got {self.max_changes_per_minute}")
         if self.min_free_bytes < 0:
             raise ValueError(f"gateway.min_free_bytes must not be negative, got {self.min_free_bytes}")
         if not 0 < self.upload_disk_share <= 1:
@@ -110,6 +115,10 @@ class GatewayConfig:
             raise ValueError(
                 f"usage_retention_days must be at least {MIN_RETENTION_DAYS}, got {self.usage_retention_days}"
             )
+        for name in ("audit_retention_days", "job_event_retention_days"):
+            days = getattr(self, name)
+            if days is not None and days < 1:
+                raise ValueError(f"{name} must be at least 1, got {days}")
         if not 0 <= self.snapshot_seconds <= 5:
             raise ValueError(f"gateway.snapshot_seconds must be 0 to 5, got {self.snapshot_seconds}")
 

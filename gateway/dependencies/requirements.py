@@ -115,8 +115,12 @@ async def _authenticated(services: Services, authorization: str, address: str) -
     raise Unauthenticated("This API key is not valid.")
 
 
-async def _actor(request: Request) -> Actor:
-    return context_of(request.scope).actor
+async def count_change(request: Request) -> Actor:
+    """Count a change of a tenant. Raises TooManyRequests."""
+    context = context_of(request.scope)
+    if context.tenant_id is not None:
+        services_of(request).change_limiter.charge(context.tenant_id)
+    return context.actor
 
 
 public = Depends(Public())
@@ -131,5 +135,6 @@ Administrator = Annotated[Principal, Depends(TenantAdmin())]
 KeyHolder = Annotated[Principal, Depends(Holder())]
 OperatorOrAnybody = Annotated[AdminPrincipal | None, Depends(AdminOrAnybody())]
 
-By = Annotated[Actor, Depends(_actor)]
-"""The actor, for the audit log. It must follow the requirement, which determines it."""
+By = Annotated[Actor, Depends(count_change)]
+"""The actor of a change, for the audit log. It must follow the requirement, which determines it. A tenant's changes are
+limited."""

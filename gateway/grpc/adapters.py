@@ -36,7 +36,7 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
         upload_space(call.services, call.tenant) as space,
         collect_adapter_upload(form, _fill(form, call), space) as complete,
     ):
-        result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
+        result = await actions.publish(call.services, call.tenant, call.change(), complete, once)
     yield pb.AdapterVersion(**call.document(result))
 
 
@@ -86,7 +86,7 @@ async def update(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     lifted = dict.fromkeys(document.pop("unlimited", []))
     document["limits"] = {**document.get("limits", {}), **lifted}
     body = validated(AdapterPatch, document)
-    yield adapter_response(await actions.update(call.services, call.tenant, call.context.actor, name, body))
+    yield adapter_response(await actions.update(call.services, call.tenant, call.change(), name, body))
 
 
 async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
@@ -95,21 +95,21 @@ async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     document = body_from(request)
     body = validated(AliasPut, {"targets": document.get("targets", [])})
     yield pb.AdapterAlias(
-        **await actions.set_alias(call.services, call.tenant, call.context.actor, request.name, request.alias, body)
+        **await actions.set_alias(call.services, call.tenant, call.change(), request.name, request.alias, body)
     )
 
 
 async def delete_alias(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
     """Delete an alias. Its versions stay."""
     request = await call.request(lambda raw: parse_message(pb.DeleteAliasRequest, raw))
-    who = call.services, call.tenant, call.context.actor
+    who = call.services, call.tenant, call.change()
     yield pb.DeleteAdapterResponse(**await actions.delete_alias(*who, request.name, request.alias))
 
 
 async def delete(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
     """Delete an adapter with its versions and aliases."""
     request = await call.request(lambda raw: parse_message(pb.DeleteAdapterRequest, raw))
-    yield pb.DeleteAdapterResponse(**await actions.delete(call.services, call.tenant, call.context.actor, request.name))
+    yield pb.DeleteAdapterResponse(**await actions.delete(call.services, call.tenant, call.change(), request.name))
 
 
 async def list_versions(call: Call) -> AsyncGenerator[pb.ListVersionsResponse, None]:
@@ -139,5 +139,5 @@ async def get_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
 async def delete_version(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
     """Delete a version to which no alias points."""
     request = await call.request(lambda raw: parse_message(pb.DeleteVersionRequest, raw))
-    gone = await actions.delete_version(call.services, call.tenant, call.context.actor, request.name, request.version)
+    gone = await actions.delete_version(call.services, call.tenant, call.change(), request.name, request.version)
     yield pb.DeleteAdapterResponse(**gone)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.grpc.connection import MessageStream
 from loragate.gateway.http.bodies import Pace, ReservedBytes, parse_body
@@ -35,6 +36,11 @@ class Call:
     @property
     def request_id(self) -> str:
         return self.context.request_id
+
+    def change(self) -> Actor:
+        """Count a change by the caller, and return it as the audit log's actor. Raise TooManyRequests."""
+        self.services.change_limiter.charge(self.tenant.tenant_id)
+        return self.context.actor
 
     def once(self, route: str) -> Once:
         """Return the call's `idempotency-key`; `route` is the equivalent one of the REST API."""

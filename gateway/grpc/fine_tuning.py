@@ -35,7 +35,7 @@ async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
         if asked.get("target_modules") == [_ALL_LINEAR]:
             asked["target_modules"] = _ALL_LINEAR
     body, once = validated(JobCreate, document), call.once(_CREATE)
-    result = await create_job(call.services, call.tenant, call.context.actor, body, once)
+    result = await create_job(call.services, call.tenant, call.change(), body, once)
     job = call.document(result)
     yield _job(job)
 
@@ -109,7 +109,7 @@ async def list_checkpoints(call: Call) -> AsyncGenerator[pb.ListFineTuningCheckp
 
 async def _order(call: Call, kind: type[Any], act: actions.Act) -> pb.FineTuningJob:
     request = await call.request(lambda raw: parse_message(kind, raw))
-    job_id, by = request.fine_tuning_job_id, call.context.actor
+    job_id, by = request.fine_tuning_job_id, call.change()
     return _job(await actions.order(call.services, call.tenant.tenant_id, by, job_id, act))
 
 

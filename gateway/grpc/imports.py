@@ -15,7 +15,7 @@ async def import_(call: Call) -> AsyncGenerator[pb.AdapterImport, None]:
     """Start an import. Respond at once; fetching continues in the background."""
     document = body_from(await call.request(lambda raw: parse_message(pb.ImportRequest, raw)))
     body, once = validated(ImportCreate, document), call.once("POST /v1/imports")
-    result = await actions.create(call.services, call.tenant, call.context.actor, body, once)
+    result = await actions.create(call.services, call.tenant, call.change(), body, once)
     yield pb.AdapterImport(**call.document(result))
 
 
@@ -36,4 +36,4 @@ async def get_import(call: Call) -> AsyncGenerator[pb.AdapterImport, None]:
 async def cancel_import(call: Call) -> AsyncGenerator[pb.AdapterImport, None]:
     """Cancel an import that is waiting or fetching."""
     request = await call.request(lambda raw: parse_message(pb.CancelImportRequest, raw))
-    yield pb.AdapterImport(**await actions.cancel(call.services, call.tenant, call.context.actor, request.id))
+    yield pb.AdapterImport(**await actions.cancel(call.services, call.tenant, call.change(), request.id))

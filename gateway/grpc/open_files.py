@@ -13,7 +13,7 @@ async def append(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
     """Append all lines or none."""
     request = await call.request(lambda raw: parse_message(pb.AppendToFileRequest, raw))
     lines, once = io.BytesIO(request.data), call.once(f"POST /v1/files/{request.file_id}/append")
-    use, caller, by = call.services, call.tenant, call.context.actor
+    use, caller, by = call.services, call.tenant, call.change()
     call.reserved.extend_to(len(request.data))
     with use.upload_limiter.acquire(caller.tenant_id):
         result = await file_actions.append(use, caller, by, request.file_id, lines, once)
@@ -23,5 +23,5 @@ async def append(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
 async def close(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
     """Close a file permanently."""
     request = await call.request(lambda raw: parse_message(pb.CloseFileRequest, raw))
-    by = call.context.actor
+    by = call.change()
     yield pb.FineTuningFile(**await file_actions.close(call.services, call.tenant, by, request.file_id))

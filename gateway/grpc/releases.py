@@ -20,7 +20,7 @@ async def promote(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     """Point an alias at a single version."""
     name, document = _named(await call.request(lambda raw: parse_message(pb.PromoteRequest, raw)))
     body, once = validated(Promotion, document), call.once(f"POST /v1/adapters/{name}/promote")
-    result = await release_actions.promote(call.services, call.tenant, call.context.actor, name, body, once)
+    result = await release_actions.promote(call.services, call.tenant, call.change(), name, body, once)
     yield pb.AdapterAlias(**call.document(result))
 
 
@@ -28,7 +28,7 @@ async def rollback(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     """Point an alias at its previous targets."""
     name, document = _named(await call.request(lambda raw: parse_message(pb.RollbackRequest, raw)))
     body, once = validated(Rollback, document), call.once(f"POST /v1/adapters/{name}/rollback")
-    result = await release_actions.rollback(call.services, call.tenant, call.context.actor, name, body, once)
+    result = await release_actions.rollback(call.services, call.tenant, call.change(), name, body, once)
     yield pb.AdapterAlias(**call.document(result))
 
 
@@ -44,7 +44,7 @@ async def update_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     request = await call.request(lambda raw: parse_message(pb.UpdateVersionRequest, raw))
     body = validated(VersionPatch, {"status": request.status})
     target = request.name, request.version
-    changed = await release_actions.change_version(call.services, call.tenant, call.context.actor, *target, body)
+    changed = await release_actions.change_version(call.services, call.tenant, call.change(), *target, body)
     yield pb.AdapterVersion(**changed)
 
 
@@ -52,7 +52,7 @@ async def restore(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     """Restore a deleted adapter."""
     request = await call.request(lambda raw: parse_message(pb.RestoreAdapterRequest, raw))
     once = call.once(f"POST /v1/adapters/{request.name}/restore")
-    result = await release_actions.restore(call.services, call.tenant, call.context.actor, request.name, once)
+    result = await release_actions.restore(call.services, call.tenant, call.change(), request.name, once)
     restored = call.document(result)
     yield adapter_response(restored)
 
@@ -62,7 +62,7 @@ async def restore_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]
     request = await call.request(lambda raw: parse_message(pb.RestoreVersionRequest, raw))
     target = request.name, request.version
     once = call.once(f"POST /v1/adapters/{request.name}/versions/{request.version}/restore")
-    result = await release_actions.restore_version(call.services, call.tenant, call.context.actor, *target, once)
+    result = await release_actions.restore_version(call.services, call.tenant, call.change(), *target, once)
     yield pb.AdapterVersion(**call.document(result))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi.dependencies.models import Dependant
 
 from loragate.gateway.dependencies.json_body import JsonBody
-from loragate.gateway.dependencies.requirements import Requirement
+from loragate.gateway.dependencies.requirements import Admin, Requirement, count_change
 from loragate.gateway.openapi.content import other_response, request_of, response_of
 from loragate.gateway.openapi.error_responses import reference
 from loragate.gateway.openapi.responses import RouteDescription
@@ -83,6 +83,8 @@ class Operation:
             yield from _BODY_ERRORS
         if self._once:
             yield 409
+        if count_change in _calls(self.dependant) and not isinstance(self.requirement, Admin):
+            yield 429
         if self.method in _CHANGES and "inference" not in self.drawn["tags"]:
             yield 507
 
