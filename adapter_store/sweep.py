@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from sqlalchemy import ColumnElement, and_, delete, exists, false, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, and_, delete, exists, false, func, insert, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
@@ -61,6 +61,7 @@ async def sweep(
         ids = [piece_id for _, piece_id in found]
         pieces += await _remove_pieces(database, blobs.of(tenant_id), tenant_id, ids, times.before)
     if listing:
+        await _record_stored(database)
         for tenant_id in await blobs.tenant_ids():
             owned = blobs.of(tenant_id)
             await owned.remove_temporary(times.before)
@@ -71,6 +72,17 @@ async def sweep(
             pieces += await _remove_pieces(database, owned, tenant_id, ids, times.before)
     await _delete_rows(database, times.before)
     return SweepReport(adapters, pieces)
+
+
+async def _record_stored(database: Database) -> None:
+    """Record the bytes of versions that an earlier version of this program stored."""
+    row, version = AdapterBlobRow, AdapterVersionRow
+    recorded = exists().where(row.tenant_id == version.tenant_id, row.digest == version.digest)
+    columns = (version.tenant_id, version.digest, func.max(version.size_bytes), func.max(version.created_at))
+    found = select(*columns).where(version.deleted_at.is_(None), ~recorded)
+    found = found.group_by(version.tenant_id, version.digest)
+    async with database.operator(write=True) as session:
+        await session.execute(insert(row).from_select(["tenant_id", "digest", "size_bytes", "created_at"], found))
 
 
 async def _unneeded_digests(database: Database, times: _Times) -> Sequence[tuple[str, str]]:

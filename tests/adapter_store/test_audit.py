@@ -152,3 +152,29 @@ async def test_a_tenant_administrator_reads_only_its_own_log(world: Any) -> None
     async with world.store.admin(within=world.acme.id) as admin:
         assert [event.tenant_id for event in await admin.audit.list()] == [world.acme.id]
         assert len(await admin.audit.list(tenant_id=world.other.id)) == 0
+
+
+async def test_old_events_leave_by_their_age_only(world: Any) -> None:
+    """The database still rejects the removal of younger ones, and the removal is an event itself."""
+    before = await _events(world)
+    async with world.store.admin(write=True) as admin:
+        assert await admin.audit.purge(before[-1].created_at, 100) == len(before) - 1
+    left = await _events(world)
+    assert [event.id for event in left][0] == before[-1].id
+    assert left[-1].action == "audit_log.purge"
+    assert left[-1].after["events"] == len(before) - 1
+    with pytest.raises((DBAPIError, StoreError)) as refused:
+        async with world.store._database.operator(write=True) as session:
+            await session.execute(text("DELETE FROM audit_log"))
+    assert "append-only" in str(refused.value.__cause__ or refused.value)
+    assert await _events(world) == left
+
+
+async def test_long_texts_are_shortened(world: Any) -> None:
+    await world.publish("support", description="a" * 10_000)
+    async with world.adapters(write=True) as adapters:
+        await adapters.update("support", description="b" * 10_000)
+    event = (await _events(world, action="adapter.update"))[-1]
+    recorded = orjson.dumps([event.before, event.after]).decode()
+    assert len(recorded) < 2000
+    assert "(10000 characters, sha256:" in recorded

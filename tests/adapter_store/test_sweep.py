@@ -1,15 +1,21 @@
 import errno
+import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from fsspec.core import url_to_fs
+from sqlalchemy import delete, func, select, update
 
 from loragate.adapter_store.blobs import filesystem as objects
 from loragate.adapter_store.blobs import s3
-from loragate.adapter_store.blobs.blobs import TenantBlobs
 from loragate.adapter_store.errors import StorageFull
+from loragate.adapter_store.files.file import FileFacts, Purpose
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.blobs import AdapterBlobRow
+from loragate.adapter_store.tenants import deletion
+from loragate.adapter_store.timestamps import utc_now
 
 NOW = timedelta(0)
 
@@ -38,17 +44,66 @@ async def test_bytes_are_deleted_long_after_their_last_version(world: Any) -> No
         await world.store.open_adapter(world.acme.id, published.digest)
 
 
-async def test_old_bytes_of_a_version_deleted_just_now_are_kept(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_bytes_of_a_version_deleted_just_now_are_kept(world: Any) -> None:
     """A request in flight may still need them."""
-    published = await world.publish("support")
-
-    async def all_are_old(blobs: TenantBlobs, moment: datetime) -> tuple[str, ...]:
-        return (published.digest,)
-
-    monkeypatch.setattr(TenantBlobs, "digests_older_than", all_are_old)
+    await world.publish("support")
+    async with world.store._database.operator(write=True) as session:
+        await session.execute(update(AdapterBlobRow).values(created_at=utc_now() - timedelta(days=1)))
     async with world.adapters(write=True) as adapters:
         await adapters.delete("support")
     assert await _swept(world, timedelta(hours=1)) == 0
+
+
+async def test_the_inventory_is_enough_for_what_was_stored(
+    world: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is listed, which would take long in a large bucket."""
+    await world.publish("support")
+    async with world.adapters(write=True) as adapters:
+        await adapters.delete("support")
+    upload = FileFacts("a", Purpose.ADAPTER)
+    async with world.store.tenant(world.acme.id, write=True) as scope:
+        file = await scope.files.create(upload, io.BytesIO(b"abc"), 3)
+    async with world.store.tenant(world.acme.id, write=True) as scope:
+        await scope.files.delete(file.id, [Purpose.ADAPTER])
+    for listing in ("names", "older_than"):
+        monkeypatch.delattr(objects.Objects, listing)
+    monkeypatch.delattr(s3.S3Objects, "older_than")
+    report = await world.store.sweep(NOW, NOW, listing=False)
+    assert (report.adapters, report.pieces) == (1, 1)
+    assert kept.names() == []
+    async with world.store.tenant(world.acme.id) as scope:
+        assert (await scope.files.room()).left is None
+
+
+async def test_bytes_from_before_the_inventory_are_counted_from_the_next_listing_on(world: Any) -> None:
+    """As those that an older version stores while both run."""
+    published = await world.publish("support")
+    async with world.store._database.operator(write=True) as session:
+        await session.execute(delete(AdapterBlobRow))
+    assert await _swept(world) == 0
+    async with world.store._database.operator() as session:
+        assert (await session.scalars(select(AdapterBlobRow.digest))).all() == [published.digest]
+
+
+async def test_a_huge_tenant_is_deleted_in_batches(world: Any, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion, "ROWS", 2)
+    for name in ("a", "b", "c"):
+        for seed in range(2):
+            await world.publish(name, seed=seed)
+    async with world.store.admin(write=True) as admin:
+        await admin.tenants.delete(world.acme.id)
+    async with world.store._database.operator() as session:
+        left = select(func.count()).select_from(AdapterVersionRow).where(AdapterVersionRow.deleted_at.is_(None))
+        assert await session.scalar(left) == 4
+    assert await _swept(world, timedelta(hours=1)) == 0
+    async with world.store._database.operator() as session:
+        assert await session.scalar(left) == 0
+        gone = set(await session.scalars(select(AdapterVersionRow.deleted_at)))
+        tenant = select(TenantRow.deleted_at).where(TenantRow.id == world.acme.id)
+        assert gone == {await session.scalar(tenant)}
+    assert await _swept(world) == 2
+    assert kept.names() == []
 
 
 async def test_unreferenced_bytes_are_deleted_after_the_grace_period(world: Any) -> None:

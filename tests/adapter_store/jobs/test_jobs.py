@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Failure, Invalid, NotFound
 from loragate.adapter_store.jobs.job import JobRequest, JobStart, JobStatus, Order
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.jobs.queue import MAX_ATTEMPTS, JobClaim
-from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.tables.jobs import JobEventRow, JobRow
 
 REQUEST = JobRequest(
     method="supervised",
@@ -410,3 +410,24 @@ async def test_a_deleted_tenants_jobs_are_cancelled(world: Any) -> None:
         page = await admin.jobs.list(tenant_id=world.acme.id)
     assert {each.job.status for each in page} == {JobStatus.CANCELLED}
     assert all(each.job.finished_at for each in page)
+
+
+async def test_events_of_jobs_that_ended_long_ago_are_removed(world: Any) -> None:
+    old, young = [await asked(world, "create", REQUEST) for _ in range(2)]
+    for job in (old, young):
+        await asked(world, "cancel", job.id)
+        await said(world, "log_event", job.id, "one more")
+    async with world.store.admin(write=True) as admin:
+        now = await admin.jobs._session.scalar(database_now().select())
+        ended = update(JobRow).where(JobRow.id == old.id).values(finished_at=now - timedelta(days=2))
+        await admin.jobs._session.execute(ended)
+        count = len(await asked_in(admin, old.id))
+        assert await admin.jobs.purge_events(now - timedelta(days=1), 1) == 1
+        assert await admin.jobs.purge_events(now - timedelta(days=1), 100) == count - 1
+    assert not (await asked(world, "events", old.id)).items
+    assert (await asked(world, "events", young.id)).items
+    assert (await asked(world, "get", old.id)).status is JobStatus.CANCELLED
+
+
+async def asked_in(admin: Any, job_id: str) -> Any:
+    return (await admin.jobs._session.scalars(select(JobEventRow).where(JobEventRow.job_id == job_id))).all()

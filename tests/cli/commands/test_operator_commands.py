@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,36 @@ def test_the_audit_log() -> None:
     assert not rows(run("audit", "--until", "2000-01-01"))
     assert len(rows(run("audit", "--since", "2000-01-01"))) == len(events)
     assert "no tenant unknown" in run("audit", "--tenant", "unknown", status=1).stderr
+
+
+@pytest.mark.usefixtures("server")
+def test_an_export_of_the_audit_log_shows_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.cli.commands.audit._SETTLED", timedelta(seconds=-1))
+    file = tmp_path / "audit.jsonl"
+    run("tenants", "create", "acme")
+    first = run("audit", "export", str(file)).stdout.strip()
+    run("tenants", "create", "other")
+    head = run("audit", "export", str(file)).stdout.strip()
+    assert run("audit", "export", str(file)).stdout.strip() == head, "there is nothing new"
+    lines = file.read_text().splitlines(keepends=True)
+    events = json.loads(run("audit", "--json", "--limit", "1000").stdout)
+    assert [json.loads(line)["event"] for line in lines] == events[::-1]
+    assert f"{len(events)} events, the last hash is {head}" in run("audit", "verify", str(file)).stdout
+    run("audit", "verify", str(file), "--head", first)
+
+    changed = lines[1].replace("tenant.create", "tenant.delete")
+    for broken, number in (
+        ([lines[0], changed, *lines[2:]], 2),
+        ([lines[0], *lines[2:]], 2),
+        ([lines[1], lines[0], *lines[2:]], 1),
+        ([*lines[:-1], "{}\n"], len(lines)),
+    ):
+        file.write_text("".join(broken))
+        assert f"line {number}:" in run("audit", "verify", str(file), status=1).stderr
+        assert f"line {number}:" in run("audit", "export", str(file), status=1).stderr, "nothing is added to it"
+    file.write_text("".join(lines[:-1]))
+    run("audit", "verify", str(file))
+    assert "was cut" in run("audit", "verify", str(file), "--head", head, status=1).stderr
 
 
 @pytest.mark.usefixtures("server")
