@@ -160,7 +160,7 @@ async def test_old_events_leave_by_their_age_only(world: Any) -> None:
     async with world.store.admin(write=True) as admin:
         assert await admin.audit.purge(before[-1].created_at, 100) == len(before) - 1
     left = await _events(world)
-    assert [event.id for event in left][0] == before[-1].id
+    assert left[0].id == before[-1].id
     assert left[-1].action == "audit_log.purge"
     assert left[-1].after["events"] == len(before) - 1
     with pytest.raises((DBAPIError, StoreError)) as refused:
