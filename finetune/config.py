@@ -82,3 +82,4 @@ class ServiceConfig:
     quantum_seconds: float = 600.0
     sandbox: Sandbox | None = None
     training_prices: TrainingPrices = field(default_factory=dict)
+    min_free_bytes: int = 1 << 30  # of a local disk for blobs, which results and snapshots never use

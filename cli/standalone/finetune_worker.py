@@ -44,6 +44,7 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         quantum_seconds=chosen.quantum_seconds,
         sandbox=_sandbox(chosen),
         training_prices={price.tenant: price.training_rate for price in settings.prices if price.adapter is None},
+        min_free_bytes=settings.min_free_bytes,
     )
 
 

@@ -22,6 +22,17 @@ _SETTINGS = (
     "finetune",
     "prices",
 )
+_SETTINGS = (
+    "log_format",
+    "model",
+    "data_dir",
+    "database_url",
+    "blob_url",
+    "min_free_bytes",
+    "secret_key",
+    "engine_target",
+    "finetune",
+)
 
 
 def part(settings: Settings, model: str, engine_target: str, notify: Callable[[str], None]) -> OptionalPart | None:
