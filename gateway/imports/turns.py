@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """`places` imports may run at once. A free place goes to the tenant that has the fewest; of these, to the one that
-    was given a place longest ago."""
+    """`places` imports may run at once. A free place goes to the tenant that has the fewest; of these, to the first in
+    turn. A tenant that gets a place goes to the end."""
 
     def __init__(self, places: int) -> None:
         self._free = places

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from fastapi.routing import APIRoute
 
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
@@ -13,6 +12,7 @@ from loragate.gateway.errors import TooManyRequests
 from loragate.gateway.limits import changes
 from loragate.gateway.limits.changes import ChangeLimiter
 from loragate.v1 import adapters_pb2 as pb
+from tests.gateway.auth.test_roles import routes_of
 from tests.gateway.grpc_client import connected, refusal
 from tests.gateway.running import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
@@ -84,8 +84,8 @@ async def test_changes_are_limited_and_nothing_else(gateway: Gateway) -> None:
 def test_every_route_that_changes_something_counts(config: GatewayConfig) -> None:
     inference = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"}
     uncounted = set()
-    for route in create_app(config).routes:
-        if isinstance(route, APIRoute) and route.methods & {"POST", "PUT", "PATCH", "DELETE"}:
+    for route in routes_of(create_app(config)):
+        if route.methods & {"POST", "PUT", "PATCH", "DELETE"}:
             calls = [dependency.call for dependency in route.dependant.dependencies]
             public = any(isinstance(call, Public | Admin | AdminOrAnybody) for call in calls)
             if count_change not in calls and not public:
