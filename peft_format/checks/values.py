@@ -19,7 +19,7 @@ _EXPONENTS: dict[str, tuple[str, int]] = {
     "BF16": ("<u2", 0x7F80),
 }
 
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 1 << 20
 
 
 def largest_values(file: BinaryIO, header: Header) -> Mapping[str, float]:
@@ -49,7 +49,7 @@ def _largest(file: BinaryIO, spec: TensorSpec) -> float:
 def check_tied(file: BinaryIO, pairs: Iterable[TiedPair]) -> None:
     """Raise AdapterRejected naming the first tensor whose bits differ from those of the tensor it is tied to.
 
-    Reads a few megabytes at a time.
+    Reads a megabyte at a time.
     """
     for pair in pairs:
         if not _is_equal(file, pair):

@@ -293,7 +293,7 @@ async def test_an_import_ends_with_its_key(patient: Gateway, hub: StandInHub, po
     async with patient.admin() as admin, patient.http() as reader:
         keys = f"/admin/v1/tenants/{patient.tenant_id}/keys"
         made = (await admin.post(keys, json={"name": "short", "scopes": ["adapters:write", "adapters:read"]})).json()
-        async with patient.http(made["key"]) as http:
+        async with patient.http(made["secret"]) as http:
             begun = await begin(http)
         await hub.waiting.wait()
         assert (await admin.delete(f"/admin/v1/keys/{made['id']}")).status_code == 200
