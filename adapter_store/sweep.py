@@ -11,6 +11,7 @@ from itertools import groupby
 
 from sqlalchemy import ColumnElement, and_, delete, exists, false, func, insert, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
@@ -26,6 +27,8 @@ _SET_ASIDE = timedelta(days=30)
 _UPLOAD_RECORD = timedelta(days=1)  # an upload's state can be read this long after its expiry
 _BATCH = 100  # pieces; the tenant's writers wait during a batch
 _ROWS = 1000  # deleted in one transaction
+
+_Text = str | InstrumentedAttribute[str]
 
 
 @dataclass(frozen=True)
@@ -115,9 +118,7 @@ async def _is_needed(session: AsyncSession, tenant_id: str, digest: str, times: 
     return bool(await session.scalar(select(needed)))
 
 
-def _needs(
-    times: _Times, tenant_id: str | ColumnElement[str], digest: str | ColumnElement[str]
-) -> tuple[ColumnElement[bool], ...]:
+def _needs(times: _Times, tenant_id: _Text, digest: _Text) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a version needs the bytes of a digest."""
     row = AdapterVersionRow
     kept = or_(
