@@ -122,7 +122,7 @@ async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
     mixture: StubEngine, valid: dict[str, Files], tmp_path: Path
 ) -> None:
     """In a separate process, four at a time, round after round."""
-    config = await new_config(tmp_path, mixture)
+    config = replace(await new_config(tmp_path, mixture), max_changes_per_minute=None)
     async with gateway_in_a_process(config, mixture, await new_tenants(config)) as own, own.gateway.http() as http:
         turns = asyncio.Semaphore(4)
 

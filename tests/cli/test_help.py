@@ -16,6 +16,8 @@ HEAVY = ("torch", "transformers", "sqlalchemy", "fastapi", "grpc", "pydantic_set
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield (*path, name)
             yield from commands(command, (*path, name))
         else:
             yield (*path, name)
@@ -44,7 +46,7 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_every_command_of_the_contract_exists() -> None:
     names = {" ".join(path) for path in ALL}
     assert names >= {
-        "serve", "engine", "engine-trace", "gateway", "panel", "chat", "doctor", "audit",
+        "serve", "engine", "engine-trace", "gateway", "panel", "chat", "doctor", "audit", "audit export", "audit verify",
         "adapters upload", "adapters list", "adapters versions", "adapters alias", "adapters delete",
         "adapters show", "adapters diff", "adapters canary", "adapters promote", "adapters rollback",
         "adapters restore", "adapters upload-all", "adapters import", "adapters download", "adapters check",

@@ -61,7 +61,8 @@ async def gateway_in_a_process(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway in a process, which is killed at the end unless it has ended before."""
-    fields = connections(config) | {"heartbeat_timeout": 30.0, "hub": config.imports.hub}
+    more = {"hub": config.imports.hub, "max_changes_per_minute": config.max_changes_per_minute}
+    fields = connections(config) | {"heartbeat_timeout": 30.0} | more
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _PROGRAM, json.dumps(fields), stdout=asyncio.subprocess.PIPE
     )

@@ -242,7 +242,7 @@ async def test_quotas_apply_at_upload(limited: Gateway, tmp_path: Any) -> None:
             return await http.post("/v1/adapters", data={"name": name}, files=files)
 
     size = sum(len(content) for _, content in files.values())
-    await _limit(limited, max_adapters=1, max_storage_bytes=size)
+    await _limit(limited, max_adapters=1, max_storage_bytes=2 * size - 1)
     assert (await publish("a")).status_code == 201
     second = await publish("b")
     assert (second.status_code, second.json()["error"]["code"]) == (409, "quota_exceeded")
