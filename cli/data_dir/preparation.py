@@ -15,6 +15,28 @@ from loragate.cli.settings.model import Settings
 log = logging.getLogger(__name__)
 
 
+def check_replicas(settings: Settings) -> None:
+    """Raise CliError unless replicas share all that one machine would otherwise keep for itself."""
+    if settings.replicas == 1:
+        return
+    replicas = f"{settings.replicas} replicas (LORAGATE_REPLICAS)"
+    if settings.secret_key is None:
+        raise CliError(f"{replicas} need the same LORAGATE_SECRET_KEY", BAD_SETTING)
+    if settings.effective_database_url.startswith("sqlite"):
+        raise CliError(
+            f"{replicas} need one database: with SQLite each has tenants and keys of its own, and a key that one "
+            "revokes works with the others. Set LORAGATE_DATABASE_URL to a Postgres database",
+            BAD_SETTING,
+        )
+    if settings.effective_blob_url.startswith("file:") and not settings.blob_folder_is_shared:
+        raise CliError(
+            f"{replicas} need one blob store, and {settings.effective_blob_url} is a local folder: set "
+            "LORAGATE_BLOB_URL to a bucket, or, if all replicas mount this same folder, "
+            "LORAGATE_BLOB_FOLDER_IS_SHARED=true",
+            BAD_SETTING,
+        )
+
+
 def make_data_dir(settings: Settings) -> None:
     """Create the data directory, accessible only to this user, as is all that this process and its children write. An
     existing directory is closed to other users."""

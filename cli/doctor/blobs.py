@@ -6,7 +6,7 @@ from fsspec.utils import get_protocol
 
 from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.errors import StoreError
-from loragate.cli.doctor.finding import Finding, fail, ok, warn
+from loragate.cli.doctor.finding import Finding, fail, ok
 from loragate.cli.settings.model import Settings
 
 
@@ -23,7 +23,10 @@ def check_blobs(settings: Settings) -> Finding:
         return fail("blobs", f"{protocol}: {error.message}{reason}", advice)
     if protocol != "file":
         return ok("blobs", f"{protocol}, writable")
-    if settings.replicas > 1:
-        advice = "all replicas need the same blob store: set LORAGATE_BLOB_URL, or share the folder between them"
-        return warn("blobs", f"local disk, for {settings.replicas} replicas (LORAGATE_REPLICAS)", advice)
-    return ok("blobs", "local disk")
+    if settings.replicas == 1:
+        return ok("blobs", "local disk")
+    found = f"a folder, for {settings.replicas} replicas (LORAGATE_REPLICAS)"
+    if settings.blob_folder_is_shared:
+        return ok("blobs", f"{found}, which share it (LORAGATE_BLOB_FOLDER_IS_SHARED)")
+    advice = "set LORAGATE_BLOB_URL to a bucket, or LORAGATE_BLOB_FOLDER_IS_SHARED=true if all mount this folder"
+    return fail("blobs", found, advice)

@@ -68,9 +68,15 @@ async def _check(settings: Settings, kind: str) -> list[Finding]:
         async with database.operator() as session:
             ahead = await _seconds_ahead(session)
             capacity = await _connection_capacity(session)
+            mode = str((await session.execute(text("SHOW synchronous_commit"))).scalar_one())
     finally:
         await database.close()
-    return [schema, connections_finding(settings, capacity), clock_finding("the database", ahead)]
+    return [
+        schema,
+        *durability_findings(mode),
+        connections_finding(settings, capacity),
+        clock_finding("the database", ahead),
+    ]
 
 
 async def _seconds_ahead(session: AsyncSession) -> float:
@@ -94,6 +100,14 @@ async def _schema(database: Database, kind: str) -> Finding:
     except SchemaMismatch as error:
         return warn("database", error.message, "`loragate serve` upgrades an older schema")
     return ok("database", f"{kind}, schema up to date")
+
+
+def durability_findings(synchronous_commit: str) -> list[Finding]:
+    """Judge whether what the server has acknowledged outlives a crash of the database's machine."""
+    if synchronous_commit != "off":
+        return []
+    found = "synchronous_commit is off: a crash of the database undoes the last commits, such as a key's revocation"
+    return [warn("durability", found, "set synchronous_commit to on, or ALTER ROLE … SET synchronous_commit = on")]
 
 
 def connections_finding(settings: Settings, capacity: ConnectionCapacity) -> Finding:

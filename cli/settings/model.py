@@ -184,6 +184,7 @@ class Settings(BaseSettings):
     redis_prefix: Annotated[str, Field(pattern="^[A-Za-z0-9._-]{1,64}$")] = "loragate"
     limits: LimitSettings = LimitSettings()
     blob_url: str | None = None
+    blob_folder_is_shared: bool = False
     admin_key: AdminKey | None = None
     secret_key: SecretKey | None = None
     engine_target: str | None = None

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from loragate.cli.data_dir.preparation import make_data_dir, prepare_store, print_admin_key, secret_key
+from loragate.cli.data_dir.preparation import check_replicas, make_data_dir, prepare_store, print_admin_key, secret_key
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, Settings
 from loragate.gateway.config.gateway import GatewayConfig
@@ -10,6 +10,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 
 def prepare(settings: Settings) -> None:
     """Prepare the data directory, the schema and the admin key, when there is no supervisor to do so."""
+    check_replicas(settings)
     make_data_dir(settings)
     new_key = asyncio.run(prepare_store(settings))
     if new_key is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loragate.cli.data_dir import runtime_file
 from loragate.cli.data_dir.lock import lock_data_dir
-from loragate.cli.data_dir.preparation import make_data_dir
+from loragate.cli.data_dir.preparation import check_replicas, make_data_dir
 from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.errors import BAD_SETTING, FAILED, CliError
 from loragate.cli.settings.model import Settings
@@ -69,11 +69,7 @@ def check_combination(settings: Settings) -> None:
             "set LORAGATE_REDIS_URL, or use one worker",
             BAD_SETTING,
         )
-    if settings.replicas > 1 and settings.secret_key is None:
-        raise CliError(
-            f"{settings.replicas} replicas (LORAGATE_REPLICAS) need the same LORAGATE_SECRET_KEY",
-            BAD_SETTING,
-        )
+    check_replicas(settings)
     if settings.engine_target is not None:
         raise CliError(
             "LORAGATE_ENGINE_TARGET is for `loragate gateway` with an engine that runs elsewhere; "

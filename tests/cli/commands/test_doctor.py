@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from loragate.adapter_store.database.schema import upgrade
 from loragate.cli.doctor import machine
-from loragate.cli.doctor.database import ConnectionCapacity, connections_finding
+from loragate.cli.doctor.database import ConnectionCapacity, connections_finding, durability_findings
 from loragate.cli.doctor.finding import Status, clock_finding
 from loragate.cli.doctor.redis import redis_finding
 from loragate.cli.main import app
@@ -70,7 +70,7 @@ def test_replicas_need_shared_services(monkeypatch: pytest.MonkeyPatch, redis_se
     for subject, status, setting in (
         ("database", "fail", "LORAGATE_DATABASE_URL"),
         ("secret key", "fail", "LORAGATE_SECRET_KEY"),
-        ("blobs", "warn", "LORAGATE_BLOB_URL"),
+        ("blobs", "fail", "LORAGATE_BLOB_URL"),
     ):
         assert found[subject]["status"] == status
         assert setting in found[subject]["advice"]
@@ -124,10 +124,22 @@ def test_the_limits_of_a_postgres_are_reported(monkeypatch: pytest.MonkeyPatch, 
         found = findings("--port", "0")
         assert found["database"]["status"] == found["connections"]["status"] == "ok"
         assert "197 allowed" in found["connections"]["found"]
+        assert "durability" not in found
+        asyncio.run(server.run("ALTER SYSTEM SET synchronous_commit = off"))
+        asyncio.run(server.run("SELECT pg_reload_conf()"))
+        assert findings("--port", "0")["durability"]["status"] == "warn"
         monkeypatch.setenv("LORAGATE_WORKERS", "14")
         rejected = findings("--port", "0", status=1)["connections"]
         assert rejected["status"] == "fail"
         assert "LORAGATE_WORKERS" in rejected["advice"]
+
+
+def test_a_postgres_that_acknowledges_too_early_is_warned_of() -> None:
+    (finding,) = durability_findings("off")
+    assert finding.status is Status.WARN
+    assert "synchronous_commit" in finding.advice
+    for mode in ("on", "local", "remote_write", "remote_apply"):
+        assert durability_findings(mode) == []
 
 
 @pytest.mark.parametrize(
