@@ -157,7 +157,7 @@ def _configure_sqlite(engine: Engine) -> None:
         connection.isolation_level = None  # the driver must not begin transactions behind our back
         cursor = connection.cursor()
         _use_write_ahead_log(cursor)
-        for pragma in ("synchronous = NORMAL", "foreign_keys = ON"):
+        for pragma in ("synchronous = FULL", "foreign_keys = ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

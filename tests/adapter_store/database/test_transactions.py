@@ -81,7 +81,7 @@ async def test_sqlite_pragmas(database_url: str, backend: str) -> None:
     if backend != "sqlite":
         pytest.skip("about SQLite")
     database = Database(database_url)
-    wanted = {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 10_000}
+    wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10_000}
     async with database.operator() as session:
         for pragma, value in wanted.items():
             assert await session.scalar(text(f"PRAGMA {pragma}")) == value
