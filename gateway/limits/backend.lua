@@ -15,6 +15,9 @@ local DAY = 86400e6
 local MAX_LOWS = 16       -- of a bucket; more are merged
 local SWEEP = 64          -- leases that one call expires at least, if there are so many
 local TOMBSTONE = 60e6    -- how long a settled lease is remembered, so that no settlement counts twice
+local IDLE = 3600e6       -- an entry that is unused for so long is dropped: the ledger has its totals
+local ENTRIES = 64        -- of one tenant; fewer are not looked at
+local PURGED = 4          -- entries that one call looks at, if there are more
 local LIFE = 3456000      -- seconds that unused keys are kept: the totals of a month must outlast the month
 
 local time = redis.call('TIME')
@@ -50,10 +53,27 @@ local function subject(name)
   return subjects[name]
 end
 
+local function is_empty(s)
+  return s.r <= now and s.t <= now and s.c == 0 and (s.g == 0 or s.gu <= now)
+end
+
+-- Drops entries that nothing has used for long, such as those of revoked keys and deleted adapters.
+local function purge()
+  if redis.call('HLEN', KEYS[1]) <= ENTRIES then return end
+  local some = redis.call('HRANDFIELD', KEYS[1], PURGED, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    if some[i] ~= 'born' and not subjects[some[i]] then
+      local s = cmsgpack.unpack(some[i + 1])
+      if is_empty(s) and now - (s.u or 0) > IDLE then redis.call('HDEL', KEYS[1], some[i]) end
+    end
+  end
+end
+
 local function save()
   for name, s in pairs(subjects) do
     redis.call('HSET', KEYS[1], name, cmsgpack.pack(s))
   end
+  purge()
   for i = 1, 3 do
     redis.call('EXPIRE', KEYS[i], LIFE)
   end
@@ -100,12 +120,27 @@ local function charge(s, cost)
   s.t = base + cost
 end
 
+-- Lowers what was recorded after `since`, and drops what was recorded before and is no longer lower.
+local function lower(s, since, amount)
+  local lowest = low_since(s, since) - amount
+  local low = {}
+  for i = 1, #s.low, 2 do
+    local after = s.low[i] > since
+    if after or s.low[i + 1] < lowest then
+      low[#low + 1] = s.low[i]
+      low[#low + 1] = s.low[i + 1] - (after and amount or 0)
+    end
+  end
+  s.low = low
+end
+
 -- Makes the level what it would be if `cost` less had been charged at `since`: what would have leaked out of an empty
--- bucket since then is not refunded.
+-- bucket since then is not refunded. The lows since then would have been lower as well.
 local function refund(s, cost, since)
   local backlog = math.max(s.t, now) - now
   local amount = math.min(cost, backlog, low_since(s, since))
   s.t = now + backlog - amount
+  lower(s, since, amount)
   note_low(s, backlog - amount)
 end
 
@@ -115,6 +150,7 @@ local function add_tokens(lease, tokens, since)
   for name, each in pairs(lease.s) do
     local s = subject(name)
     roll_over(s)
+    s.u = now
     if each > 0 and tokens > 0 then charge(s, tokens * each) end
     if each > 0 and tokens < 0 then refund(s, -tokens * each, since) end
     if s.d == lease.d then s.ds = math.max(0, s.ds + tokens) end

@@ -1,7 +1,6 @@
 """A bucket by GCRA (the leaky bucket of ATM, ITU-T I.371), whose whole state is the time when it will be empty."""
 
 import math
-from collections.abc import Iterator
 
 _MAX_LOWS = 16  # more are merged
 
@@ -28,11 +27,12 @@ class Bucket:
         """Make the level what it would be if `cost` less had been charged at `since`.
 
         What would have leaked out of an empty bucket since then is not refunded: the lowest backlog since `since` is
-        the upper bound.
+        the upper bound. That backlog would have been lower as well, so the refund lowers it for later refunds.
         """
         backlog = self.backlog(now)
         refund = min(cost, backlog, self._low_since(since))
         self.empty_at = now + backlog - refund
+        self._lower(since, refund)
         self.note_low(now, backlog - refund)
 
     def note_low(self, now: float, backlog: float) -> None:
@@ -45,7 +45,11 @@ class Bucket:
             lows[:2] = [(lows[1][0], lows[0][1])]
 
     def _low_since(self, since: float) -> float:
-        return next(self._after(since), math.inf)
+        return next((backlog for when, backlog in self._lows if when > since), math.inf)
 
-    def _after(self, since: float) -> Iterator[float]:
-        return (backlog for when, backlog in self._lows if when > since)
+    def _lower(self, since: float, refund: float) -> None:
+        """Lower what was recorded after `since`; drop what was recorded before and is no longer lower."""
+        lowered = [(when, backlog - refund) for when, backlog in self._lows if when > since]
+        if lowered:
+            lowest = lowered[0][1]
+            self._lows = [low for low in self._lows if low[0] <= since and low[1] < lowest] + lowered

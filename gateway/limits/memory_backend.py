@@ -27,6 +27,7 @@ from loragate.gateway.limits.operations import (
 from loragate.gateway.limits.subject import Subject
 from loragate.gateway.limits.subject_entry import SubjectEntry
 
+_MIN_PURGED = 64  # entries, or tenants: fewer are not worth looking at
 _TOMBSTONE = 60 * MICROSECONDS  # how long a settled lease is remembered, so that no settlement counts twice
 
 
@@ -42,6 +43,7 @@ class MemoryBackend:
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or steady_clock()
         self._tenants: dict[str, _TenantState] = {}
+        self._purge_at = _MIN_PURGED
 
     async def execute(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
         """See `LimitBackend`; this one is always available."""
@@ -49,11 +51,19 @@ class MemoryBackend:
 
     def execute_now(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
         """Do the same for callers that cannot wait."""
-        return self._tenants.setdefault(tenant_id, _TenantState()).execute(self._clock(), incarnation, operations)
+        now = self._clock()
+        if len(self._tenants) >= self._purge_at:
+            self._purge(now)
+        return self._tenants.setdefault(tenant_id, _TenantState()).execute(now, incarnation, operations)
 
     def discard(self, tenant_id: str) -> None:
         """Discard a tenant's state."""
         self._tenants.pop(tenant_id, None)
+
+    def _purge(self, now: float) -> None:
+        """Discard idle tenants; their number must double before the next time."""
+        self._tenants = {tenant_id: state for tenant_id, state in self._tenants.items() if not state.is_idle(now)}
+        self._purge_at = max(_MIN_PURGED, 2 * len(self._tenants))
 
 
 @dataclass
@@ -78,9 +88,18 @@ class _TenantState:
         self._entries: dict[str, SubjectEntry] = {}
         self._leases: dict[str, _Lease] = {}
         self._expiries: list[tuple[float, str]] = []  # a heap; a renewed lease is in it several times
+        self._purge_at = _MIN_PURGED
+
+    def is_idle(self, now: float) -> bool:
+        """Return whether nothing is lost with the tenant's state."""
+        self._sweep(now)
+        self._purge(now)
+        return not self._entries and not self._leases
 
     def execute(self, now: float, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
         self._sweep(now)
+        if len(self._entries) >= self._purge_at:
+            self._purge(now)
         results = tuple(self._result(now, incarnation, operation) for operation in operations)
         return BackendResponse(self._incarnation, results)
 
@@ -175,6 +194,11 @@ class _TenantState:
         self._leases[lease_id] = lease
         heapq.heappush(self._expiries, (expires, lease_id))
 
+    def _purge(self, now: float) -> None:
+        """Discard idle entries; their number must double before the next time."""
+        self._entries = {name: entry for name, entry in self._entries.items() if not entry.is_idle(now)}
+        self._purge_at = max(_MIN_PURGED, 2 * len(self._entries))
+
     def _sweep(self, now: float) -> None:
         while self._expiries and self._expiries[0][0] <= now:
             _, lease_id = heapq.heappop(self._expiries)
@@ -190,6 +214,7 @@ class _TenantState:
         for name, cost in lease.costs.items():
             entry = self._entry(name)
             entry.roll_over(now)
+            entry.used_at = now
             if tokens > 0 and cost > 0:
                 entry.tokens.charge(now, tokens * cost)
             elif tokens < 0 and cost > 0:

@@ -4,9 +4,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from loragate.gateway.limits.backend import MICROSECONDS, OperationResult, SubjectState
+from loragate.gateway.limits.backend import MICROSECONDS, WINDOW, OperationResult, SubjectState
 from loragate.gateway.limits.operations import LeaseRecord, ObservedBuckets, SubjectUsage, WindowTotal
 from loragate.gateway.limits.subject import Subject
+
+FORGET_AFTER = 10 * WINDOW
 
 
 @dataclass
@@ -35,6 +37,7 @@ class ObservedState:
     _clock_ahead: float = 0  # of the backend's clock before this process's
     subjects: dict[str, tuple[Subject, SubjectState, float]] = field(default_factory=dict)  # with the backend's time
     held: dict[str, HeldLease] = field(default_factory=dict)
+    _used_at: dict[str, float] = field(default_factory=dict)  # by subject's name, in this process's time
     unreported: list[HeldLease] = field(default_factory=list)  # granted locally, unknown to the backend so far
 
     def hold(self, lease: HeldLease) -> None:
@@ -50,6 +53,18 @@ class ObservedState:
         self.incarnation, self._clock_ahead = incarnation, result.now - _monotonic()
         for subject, state in zip(subjects, result.states, strict=True):
             self.subjects[subject.name] = (subject, state, result.now)
+            self._used_at.setdefault(subject.name, _monotonic())
+            if state.in_flight or max(state.requests, state.tokens) > result.now:
+                self._used_at[subject.name] = _monotonic()
+
+    def forget_idle(self) -> None:
+        """Forget subjects that have been idle for long: the ledger knows their totals, and nothing else is left."""
+        used = {subject.name for lease in self.held.values() for subject in lease.subjects}
+        for name in [name for name in self.subjects if name not in used and self._idle_time(name) > FORGET_AFTER]:
+            del self.subjects[name], self._used_at[name]
+
+    def _idle_time(self, name: str) -> float:
+        return _monotonic() - self._used_at[name]
 
     def is_tight(self, lease: HeldLease) -> bool:
         """Return whether a request may be rejected because this lease holds a place.

@@ -9,6 +9,7 @@ from loragate.gateway.limits.gcra import Bucket
 from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
 from loragate.gateway.limits.subject import Kind
 
+IDLE = 60 * WINDOW  # after which an unused entry is dropped; the ledger knows what was used by then
 _TOLERANCE = 0.5  # for rounding in the buckets' arithmetic
 
 
@@ -37,11 +38,17 @@ class SubjectEntry:
     leases: int = 0
     foreign_leases: int = 0  # of other processes, which have not imported them yet
     foreign_leases_until: float = 0
+    used_at: float = 0
     restored_at: float = 0  # when the state was observed that was restored after a loss
 
     def roll_over(self, now: float) -> None:
         self.day.roll_over(day_number(now))
         self.month.roll_over(month_number(now))
+
+    def is_idle(self, now: float) -> bool:
+        """Return whether nothing is lost with the entry: its buckets are empty, and the ledger has its totals."""
+        empty = self.requests.empty_at <= now and self.tokens.empty_at <= now
+        return empty and self.in_flight(now) == 0 and now - self.used_at > IDLE
 
     def in_flight(self, now: float) -> int:
         return self.leases + (self.foreign_leases if self.foreign_leases_until > now else 0)

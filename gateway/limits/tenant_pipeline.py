@@ -63,6 +63,13 @@ class TenantPipeline:
         """Extensions and settlements that the backend has not acknowledged yet."""
         return len(self._updates)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is lost with this pipeline."""
+        observed = self.observed
+        used = observed.held or observed.subjects or observed.unreported or self._updates or self._reservations
+        return not used and (self._sender is None or self._sender.done())
+
     async def reserve(self, lease: HeldLease) -> OperationResult:
         """Reserve `lease`. Raise BackendUnavailable, holding nothing, as soon as any call of the pipeline fails."""
         reservation = _Reservation(lease, asyncio.get_running_loop().create_future())
@@ -83,7 +90,8 @@ class TenantPipeline:
         self._enqueue(_Update(lease, Settle(lease.id, tokens, lease.subjects)))
 
     async def renew(self) -> None:
-        """Renew all leases that are held. Raise BackendUnavailable."""
+        """Renew all leases that are held, and forget subjects that are idle. Raise BackendUnavailable."""
+        self.observed.forget_idle()
         subjects = [subject for subject, _, _ in self.observed.subjects.values()]
         for ids in _chunks(list(self.observed.held)):
             await self._execute([Renew(ids, subjects, LEASE_LIFETIME)])

@@ -66,6 +66,14 @@ class BackendOnTestClock:
                 whole, part = divmod(int(self._clock[0]), MICROSECONDS)
                 client.mset({"clock:seconds": whole, "clock:microseconds": part})
 
+    def entries(self) -> int:
+        """How many subjects of the tenant the backend knows."""
+        if isinstance(self.backend, MemoryBackend):
+            return len(self.backend._tenants["tn_a"]._entries)
+        assert self._server is not None
+        with self._server.client() as client:
+            return int(client.hlen("loragate:limits:{tn_a}:subjects")) - 1  # one field is the incarnation
+
     def lose_state(self) -> None:
         """Lose everything but the time."""
         if isinstance(self.backend, MemoryBackend):

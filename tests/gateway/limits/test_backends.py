@@ -89,6 +89,34 @@ async def test_what_leaked_meanwhile_is_not_refunded(backend: BackendOnTestClock
     assert (state.tokens - backend.now) / 1e6 == 29  # as if `a` had requested 10 at once
 
 
+async def test_a_refund_lowers_what_later_refunds_go_by(backend: BackendOnTestClock) -> None:
+    """Without the first two requests the bucket would hold the last one's token, which came when it was empty."""
+    await backend.restore()
+    subject = limited("t", tokens=600)
+    await backend.reserve("large", 10, subject)
+    await backend.reserve("small", 1, subject)
+    backend.advance(1)
+    await backend.reserve("last", 1, subject)
+    await backend.settle("last", 1, subject)
+    await backend.settle("small", 0, subject)
+    result = await backend.settle("large", 0, subject)
+    assert result.states[0].tokens - backend.now == pytest.approx(0.1 * MICROSECONDS)
+
+
+async def test_a_refund_makes_an_earlier_low_irrelevant(backend: BackendOnTestClock) -> None:
+    """After the second refund the bucket was lowest after both requests had begun, so the first gets no more back."""
+    await backend.restore()
+    subject = limited("t", tokens=600)
+    await backend.reserve("first", 20, subject)
+    backend.advance(1)
+    await backend.reserve("second", 30, subject)
+    backend.advance(3)
+    await backend.reserve("last", 5, subject)
+    await backend.settle("second", 0, subject)
+    result = await backend.settle("first", 0, subject)
+    assert result.states[0].tokens - backend.now == pytest.approx(0.5 * MICROSECONDS)
+
+
 async def test_tokens_are_extended_beyond_the_limit(backend: BackendOnTestClock) -> None:
     await backend.restore()
     subject = limited("t", tokens=60)
@@ -196,3 +224,38 @@ async def test_a_reservation_after_its_settlement_takes_nothing(backend: Backend
     await backend.settle("a", 0, subject)
     state = (await backend.reserve("a", 100, subject)).states[0]
     assert (state.in_flight, max(0, state.tokens - backend.now)) == (0, 0)
+
+
+async def test_entries_that_nothing_uses_are_dropped(backend: BackendOnTestClock) -> None:
+    """A tenant's keys and adapters come and go; a state for each of them for ever would fill the memory."""
+    await backend.restore()
+    held = limited("k:held", concurrency=2)
+    await backend.reserve("held", 1, held, lifetime=5 * LIFETIME)
+    for number in range(200):
+        key = limited(f"k:{number}", requests=60, tokens=600)
+        await backend.reserve(f"l{number}", 10, key)
+        await backend.settle(f"l{number}", 10, key)
+    assert backend.entries() == 201
+    backend.advance(3700)
+    for number in range(300):
+        key = limited(f"k:new{number}", requests=60)
+        await backend.reserve(f"m{number}", 1, key)
+        await backend.settle(f"m{number}", 1, key)
+    assert backend.entries() <= 301 + 20
+    assert (await backend.reserve("second", 1, held)).states[0].in_flight == 2
+
+
+async def test_a_dropped_total_is_asked_for_again(backend: BackendOnTestClock) -> None:
+    """It is in the ledger; a day that began at zero again would be granted twice."""
+    key = limited("k:1", day=1000)
+    await backend.restore(usage("k:1", day=(DAY, 0)))
+    await backend.reserve("l", 900, key)
+    await backend.settle("l", 900, key)
+    for number in range(70):
+        await backend.reserve(f"held{number}", 1, limited(f"k:held{number}", requests=60), lifetime=5 * LIFETIME)
+    backend.advance(3700)
+    for number in range(300):
+        other = limited(f"k:new{number}", requests=60)
+        await backend.reserve(f"new{number}", 1, other)
+        await backend.settle(f"new{number}", 1, other)
+    assert (await backend.reserve("next", 200, key)).verdict == "lost"
