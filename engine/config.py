@@ -10,6 +10,9 @@ def _at_least(minimum: int, default: int | None) -> Any:
     return field(default=default, metadata={"minimum": minimum})
 
 
+MAX_MODEL_ID = 160  # characters: every record of usage has it, and must fit a slot of fixed size
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """The bounds and choices that have defaults. `loragate`'s settings take them over as they stand here.
@@ -56,6 +59,8 @@ class EngineOptions:
                 raise ValueError(f"engine.{each.name} must be {named}, got {value!r}")
             if value is not None and value < each.metadata.get("minimum", value):
                 raise ValueError(f"engine.{each.name} must be at least {each.metadata['minimum']}, got {value}")
+        if self.model_id is not None:
+            check_model_id(self.model_id)
         if self.max_step_ms is not None and not self.max_step_ms > 0:
             raise ValueError(f"engine.max_step_ms must be positive, got {self.max_step_ms}")
         if self.max_batch_size > self.max_batch_tokens:
@@ -63,6 +68,12 @@ class EngineOptions:
                 f"engine.max_batch_size ({self.max_batch_size}) must not exceed "
                 f"engine.max_batch_tokens ({self.max_batch_tokens}): a decoding sequence takes one row of a step"
             )
+
+
+def check_model_id(model_id: str) -> None:
+    """Raise ValueError for a name that is too long or not printable."""
+    if not 0 < len(model_id) <= MAX_MODEL_ID or not model_id.isprintable():
+        raise ValueError(f"engine.model_id must be 1 to {MAX_MODEL_ID} printable characters, got {model_id!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,9 @@ class LocalEngine:
         self.core.post(Submit(request))
         return self._next_id
 
-    def abort(self, request_id: int) -> None:
-        """End a request; it gets no further output."""
-        self.core.post(Abort(1, request_id))
+    def abort(self, request_id: int, index: int | None = None) -> None:
+        """End a request, or one of its completions; its last output says what was computed."""
+        self.core.post(Abort(1, request_id, index))
 
     def wait_for(self, request_id: int, tokens: int) -> None:
         """Wait until the request has produced this many tokens, or ended."""

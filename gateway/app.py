@@ -155,6 +155,7 @@ async def _open_services(
             stack.push_async_callback(redis.close)
         limiter = open_limiter(redis, store, config.sharers, metrics.limits)
         limiter.start()
+        ledger.settle_lease = limiter.settle_interrupted
         stack.push_async_callback(limiter.close)
         client = EngineClient(
             config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout

@@ -38,12 +38,14 @@ _COLUMNS: Mapping[Grouping, tuple[str, ...]] = {
 _COUNTS = (
     *("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount"),
     *("training_tokens", "training_ms"),
+    *("computed_prompt_tokens", "generated_tokens"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSums:
-    """Sums of usage. `amount` is in 10⁻¹⁰ of the currency's unit; cached tokens are included in the prompt tokens."""
+    """Sums of usage. `amount` is in 10⁻¹⁰ of the currency's unit; cached tokens are included in the prompt tokens, and
+    not in the computed ones."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -52,6 +54,13 @@ class UsageSums:
     amount: int = 0
     training_tokens: int = 0
     training_ms: int = 0
+    computed_prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+    @property
+    def limited_tokens(self) -> int:
+        """The tokens that count for limits: those that were computed, and those of prompts found in the cache."""
+        return self.computed_prompt_tokens + self.cached_tokens + self.generated_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ _numbers = itertools.count()
 
 
 class Outcome(StrEnum):
-    """How a request ended. In each case the record counts the tokens that were delivered to the client."""
+    """How a request ended. In each case the record counts the tokens that were delivered to the client, and those that
+    were computed for it."""
 
     COMPLETED = "completed"
     DISCONNECTED = "disconnected"  # its client left, or stopped reading
@@ -31,7 +32,8 @@ class UsageRecord:
     """The usage of a request; immutable, written once.
 
     This server makes `id` (see `new_usage_id`), because a client may repeat its `x-request-id`. Times are in
-    milliseconds; `cached_tokens` are included in `prompt_tokens`.
+    milliseconds; `cached_tokens` are included in `prompt_tokens`. Prompt and completion tokens are those delivered to
+    the client; `computed_prompt_tokens` and `generated_tokens` are those that the engine computed, delivered or not.
     """
 
     id: str
@@ -48,6 +50,8 @@ class UsageRecord:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    computed_prompt_tokens: int | None = None  # the next two: None where an earlier version wrote the record
+    generated_tokens: int | None = None
     ttft_ms: int | None = None
     duration_ms: int = 0
     outcome: Outcome = Outcome.COMPLETED
@@ -57,6 +61,15 @@ class UsageRecord:
         assert self.started_at.tzinfo is not None
         assert 0 <= self.cached_tokens <= self.prompt_tokens
         assert self.completion_tokens >= 0
+
+    @property
+    def computed(self) -> tuple[int, int]:
+        """The prompt tokens and completion tokens that were computed; those delivered where nothing else is known."""
+        prompt, generated = self.computed_prompt_tokens, self.generated_tokens
+        return (
+            self.prompt_tokens - self.cached_tokens if prompt is None else prompt,
+            self.completion_tokens if generated is None else generated,
+        )
 
 
 def new_usage_id() -> str:

@@ -15,7 +15,15 @@ from loragate.adapter_store.usage.record import UsageRecord
 from loragate.adapter_store.usage.service_quality import Reason
 
 _BATCH = 32  # rows that are prepared without yielding to the event loop
-_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
+_COUNTS = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "amount",
+    "computed_prompt_tokens",
+    "generated_tokens",
+)
 _RECORDS, _SUMS, _REJECTED = (
     row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow, RejectedRequestsRow)
 )
@@ -87,8 +95,8 @@ def _sums_of(records: Iterable[UsageRecord]) -> dict[SumKey, Mapping[str, int]]:
     """Return the sums by hour and by day."""
     by_hour: defaultdict[SumKey, list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
     for record in records:
-        counts = (1, record.prompt_tokens, record.completion_tokens, record.cached_tokens, record.amount or 0)
-        _add(by_hour[_hour_key(record)], counts)
+        delivered = (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
+        _add(by_hour[_hour_key(record)], (1, *delivered, record.amount or 0, *record.computed))
     by_day: defaultdict[SumKey, list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
     for (tenant_id, _, hour, *rest), counts_of_hour in by_hour.items():
         _add(by_day[tenant_id, Width.DAY.value, floor(hour, Width.DAY), *rest], counts_of_hour)

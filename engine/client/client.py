@@ -9,7 +9,7 @@ Errors
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -31,6 +31,7 @@ T = TypeVar("T")
 PART_BYTES = 1 << 20
 _UNARY_SECONDS = 10
 PARTS_IN_FLIGHT = 8
+_WITHOUT_RESULT = (pb.FINISH_REASON_ERROR, pb.FINISH_REASON_ABORTED)
 _BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -70,6 +71,22 @@ class AdapterSource(Protocol):
 
     async def open(self, tenant_id: str, digest: str) -> AdapterBytes:
         """Open an adapter. Raises LookupError if it does not exist, OSError if it cannot be read."""
+        ...
+
+
+class RequestObserver(Protocol):
+    """Observes a request for as long as the engine works on it, also after its client has left. No method may wait."""
+
+    def begun(self, abort: Callable[[int], None]) -> None:
+        """Record that the request was sent; `abort` ends its completion of this index in the engine."""
+        ...
+
+    def received(self, delta: pb.Delta) -> None:
+        """Record a delta as it arrives, whether it will be read or not."""
+        ...
+
+    def ended(self) -> None:
+        """Record that the engine does nothing more for the request, or can no longer be asked."""
         ...
 
 
@@ -154,7 +171,9 @@ class EngineClient:
             self._session.send(frame)
 
     @asynccontextmanager
-    async def generate(self, submit: pb.Submit) -> AsyncIterator[AsyncIterator[pb.Delta]]:
+    async def generate(
+        self, submit: pb.Submit, observer: RequestObserver | None = None
+    ) -> AsyncIterator[AsyncIterator[pb.Delta]]:
         """Run a request; leaving the block before the end aborts it in the engine.
 
         Raises EngineUnavailable, and EngineRequestError from the iterator.
@@ -162,7 +181,7 @@ class EngineClient:
         session = self._session
         if session is None:
             raise EngineUnavailable("the engine is not running")
-        deltas = session.submit(submit)
+        deltas = session.submit(submit, observer)
         try:
             yield deltas
         finally:
@@ -238,24 +257,37 @@ class _Session:
             for task in (writer, expired, *self._transfers):
                 task.cancel()
 
-    def submit(self, submit: pb.Submit) -> AsyncIterator[pb.Delta]:
-        submit.request_id = next(self._ids)
-        request = _Request(pending=max(1, submit.n))
-        self._requests[submit.request_id] = request
+    def submit(self, submit: pb.Submit, observer: RequestObserver | None) -> AsyncIterator[pb.Delta]:
+        submit.request_id = request_id = next(self._ids)
+        request = _Request(max(1, submit.n), observer)
+        self._requests[request_id] = request
         self._send_queue.put(pb.ClientFrame(submit=submit))
+        if observer is not None:
+            observer.begun(lambda index: self._abort(request_id, index))
         return request.deltas()
 
     def release(self, request_id: int) -> None:
-        request = self._requests.pop(request_id, None)
-        if request is not None and request.pending > 0:
+        """End a request whose reader has left. It stays known until the engine has ended all its completions."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return
+        request.drop_unread()
+        if request.open:
             self._send_queue.put(pb.ClientFrame(abort=pb.Abort(request_id=request_id)))
+        else:
+            del self._requests[request_id]
+
+    def _abort(self, request_id: int, index: int) -> None:
+        request = self._requests.get(request_id)
+        if request is not None and index in request.open:
+            self._send_queue.put(pb.ClientFrame(abort=pb.Abort(request_id=request_id, index=index)))
 
     def send(self, frame: pb.ClientFrame) -> None:
         self._send_queue.put(frame)
 
     def fail(self, error: EngineError) -> None:
         for request in self._requests.values():
-            request.put(error)
+            request.fail(error)
 
     def _receive(self, frame: pb.EngineFrame) -> None:
         if frame.HasField("step"):
@@ -263,6 +295,8 @@ class _Session:
                 request = self._requests.get(delta.request_id)
                 if request is not None:
                     request.put(delta)
+                    if request.left and not request.open:
+                        del self._requests[delta.request_id]
         elif frame.HasField("load"):
             self.load = frame.load if frame.load.tenants else None
         elif frame.HasField("adapter_wanted"):
@@ -306,30 +340,38 @@ class _Request:
     Individual deltas would be large, because each keeps the memory of the whole frame that it came in.
     """
 
-    def __init__(self, pending: int) -> None:
-        self.pending = pending
+    def __init__(self, completions: int, observer: RequestObserver | None) -> None:
+        self.open = set(range(completions))  # the completions that the engine has not ended
+        self.left = False  # its reader has left
+        self._observer = observer
         self._unread: dict[int, pb.Delta] = {}  # by the completion's index, the longest unread first
         self._error: EngineError | None = None
         self._news = asyncio.Event()
 
-    def put(self, item: "pb.Delta | EngineError") -> None:
-        if isinstance(item, EngineError):
-            self._fail(item)
-        elif item.finish_reason == pb.FINISH_REASON_ERROR:
-            self._fail(_error_from(item.error))
-        else:
-            self._add(item)
+    def put(self, delta: pb.Delta) -> None:
+        """Take a delta of the engine."""
+        if self._observer is not None:
+            self._observer.received(delta)
+        reason = delta.finish_reason
+        if reason == pb.FINISH_REASON_ERROR:
+            self._error = _error_from(delta.error)
+        elif reason != pb.FINISH_REASON_ABORTED and not self.left:
+            self._add(delta)
+        if reason:
+            whole = reason in _WITHOUT_RESULT and not delta.HasField("computed")
+            self._end(list(self.open) if whole else [delta.index])
         self._news.set()
 
-    def _fail(self, error: EngineError) -> None:
-        self.pending, self._error = 0, error
+    def fail(self, error: EngineError) -> None:
+        """End the request because its session has ended."""
+        self._error = error
+        self._end(list(self.open))
+        self._news.set()
 
-    def _add(self, delta: pb.Delta) -> None:
-        if delta.finish_reason:
-            self.pending -= 1
-        unread = self._unread.setdefault(delta.index, delta)
-        if unread is not delta:
-            unread.MergeFrom(delta)
+    def drop_unread(self) -> None:
+        """Drop what will not be read."""
+        self.left = True
+        self._unread.clear()
 
     async def deltas(self) -> AsyncIterator[pb.Delta]:
         while True:
@@ -337,10 +379,21 @@ class _Request:
                 yield self._unread.pop(next(iter(self._unread)))
             if self._error is not None:
                 raise self._error
-            if self.pending <= 0:
+            if not self.open:
                 return
             self._news.clear()
             await self._news.wait()
+
+    def _add(self, delta: pb.Delta) -> None:
+        unread = self._unread.setdefault(delta.index, delta)
+        if unread is not delta:
+            unread.MergeFrom(delta)
+
+    def _end(self, indices: Iterable[int]) -> None:
+        before = bool(self.open)
+        self.open.difference_update(indices)
+        if before and not self.open and self._observer is not None:
+            self._observer.ended()
 
 
 def _error_from(error: pb.EngineError) -> EngineRequestError:

@@ -16,10 +16,11 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """End one request of a session, or all of them when `request_id` is None."""
+    """End one request of a session, or all of them when `request_id` is None; with `index` only that completion."""
 
     session_id: int
     request_id: int | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,11 +176,8 @@ class EngineCore:
         match command:
             case Submit(request):
                 return self._submit(request)
-            case Abort(session_id, request_id):
-                for sequence in self.scheduler.find(session_id, request_id):
-                    self.scheduler.remove(sequence)
-                    self.metrics.left(sequence.request, sequence.index)
-                self._grammar_queue.drop(session_id, request_id)
+            case Abort(session_id, request_id, index):
+                return self._abort(session_id, request_id, index)
             case GrammarCompiled(tenant_id, grammar, result):
                 waiting = self._grammar_queue.take(tenant_id, grammar)
                 return [output for request in waiting for output in self._begin(request, result)]
@@ -205,6 +202,19 @@ class EngineCore:
             case Stop():
                 self._stopping = True
         return []
+
+    def _abort(self, session_id: int, request_id: int | None, index: int | None) -> list[Output]:
+        """End sequences of a session, and report what was computed for each."""
+        found = self.scheduler.find(session_id, request_id)
+        aborted = [sequence for sequence in found if index in (None, sequence.index)]
+        for sequence in aborted:
+            self.scheduler.remove(sequence)
+            self.metrics.left(sequence.request, sequence.index)
+        outputs = [Output(s.request, s.index, finish=FinishReason.ABORTED, computed=s.usage) for s in aborted]
+        if index is None:
+            dropped = self._grammar_queue.drop(session_id, request_id)
+            outputs += [Output(request, 0, finish=FinishReason.ABORTED) for request in dropped]
+        return outputs
 
     def _release_retired(self) -> None:
         """Release the retired adapters that are unused."""

@@ -23,7 +23,13 @@ class GrammarQueue:
         """Remove and return all requests of the tenant that wait for the grammar, oldest first."""
         return self._requests.pop((tenant_id, grammar), [])
 
-    def drop(self, session_id: int, request_id: int | None) -> None:
-        """Discard one request of a session, or all of them when `request_id` is None. The compilation goes on."""
+    def drop(self, session_id: int, request_id: int | None) -> list[Request]:
+        """Remove and return one request of a session, or all of them when `request_id` is None. The compilation goes
+        on."""
+        dropped = []
         for requests in self._requests.values():
-            requests[:] = [r for r in requests if r.session_id != session_id or request_id not in (None, r.request_id)]
+            ours = [r for r in requests if r.session_id == session_id and request_id in (None, r.request_id)]
+            for request in ours:
+                requests.remove(request)
+            dropped += ours
+        return dropped

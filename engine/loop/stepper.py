@@ -123,7 +123,9 @@ class Stepper:
     def reject(self, sequence: Sequence, failure: Failure) -> Output:
         """End a sequence without a result."""
         self._scheduler.remove(sequence)
-        return Output(sequence.request, sequence.index, finish=FinishReason.ERROR, error=failure)
+        return Output(
+            sequence.request, sequence.index, finish=FinishReason.ERROR, error=failure, computed=sequence.usage
+        )
 
     def _still_open(self, rows: Mapping[Sequence, int]) -> dict[Sequence, int]:
         """Return the rows of those sequences that have not ended."""
@@ -232,7 +234,13 @@ class Stepper:
         if finish is not None:
             self._scheduler.remove(sequence)
         return Output(
-            sequence.request, sequence.index, choice.token, choice.logprob, finish, cached_tokens=cached_tokens
+            sequence.request,
+            sequence.index,
+            choice.token,
+            choice.logprob,
+            finish,
+            cached_tokens=cached_tokens,
+            computed=None if finish is None else sequence.usage,
         )
 
     def _embedded(self, sequence: Sequence, embedding: Vector | None) -> Output:
@@ -245,6 +253,7 @@ class Stepper:
             finish=FinishReason.STOP,
             cached_tokens=sequence.cached_tokens,
             embedding=embedding,
+            computed=sequence.usage,
         )
 
     def _non_finite(self, sequence: Sequence) -> Output:

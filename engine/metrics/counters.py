@@ -107,7 +107,7 @@ class EngineMetrics:
                 self._token(self._open[key], now)
             if output.error is not None:
                 self.failed[output.error[0]] += 1
-            elif output.finish is not None:
+            elif output.finish is not None and output.finish is not FinishReason.ABORTED:  # `left` counts those
                 self.finished[output.finish] += 1
             if output.finish is not None:
                 self._open.pop(key, None)

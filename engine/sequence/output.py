@@ -11,6 +11,7 @@ class FinishReason(enum.Enum):
     STOP = "stop"
     LENGTH = "length"
     ERROR = "error"
+    ABORTED = "aborted"
 
 
 class ErrorCode(enum.Enum):
@@ -34,6 +35,14 @@ class Failure(NamedTuple):
     own_queue: bool = False
 
 
+class Computed(NamedTuple):
+    """What was computed for a sequence, each token once; `prompt_tokens` are those that were not found in the cache."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """Natural logarithms under the model's own distribution; `top` holds (token, logprob), most probable first."""
@@ -54,3 +63,4 @@ class Output:
     error: Failure | None = None
     cached_tokens: int = 0  # with its first token: prompt tokens that were found in the cache
     embedding: tuple[float, ...] | None = None  # [hidden size], not normalized
+    computed: Computed | None = None  # with the end of a sequence; None for a request that had none

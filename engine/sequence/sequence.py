@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loragate.engine.grammar.matcher import Matcher
+from loragate.engine.sequence.output import Computed
 from loragate.engine.sequence.pooling import PooledStates, Pooling
 from loragate.engine.sequence.prefix_path import PrefixPath
 from loragate.engine.sequence.prompt_lookup import PromptLookup
@@ -72,6 +73,12 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    @property
+    def usage(self) -> Computed:
+        """What was computed for it so far."""
+        prompt = min(self.prompt_length, max(self.computed, self.max_computed))
+        return Computed(prompt - self.cached_tokens, self.cached_tokens, self.generated)
 
     @property
     def unread(self) -> bool:

@@ -17,6 +17,7 @@ _FINISH = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
     FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+    FinishReason.ABORTED: pb.FINISH_REASON_ABORTED,
 }
 _POOLING = {pb.POOLING_LAST: Pooling.LAST, pb.POOLING_MEAN: Pooling.MEAN}
 ERRORS = {
@@ -62,6 +63,8 @@ def delta_from(output: Output) -> pb.Delta:
         delta.token_ids.append(output.token)
     if output.logprob is not None:
         delta.logprobs.append(_logprob_from(output.logprob))
+    if output.computed is not None:
+        delta.computed.prompt_tokens, delta.computed.cached_tokens, delta.computed.generated_tokens = output.computed
     trace = output.request.trace
     if trace is not None and (timings := trace.report(output.request.received, time.monotonic())) is not None:
         delta.timings.queue_seconds, delta.timings.prefill_seconds = timings

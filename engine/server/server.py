@@ -109,7 +109,8 @@ class EngineService(pb_grpc.EngineServiceServicer):
                 case "submit":
                     self.core.post(Submit(request_from(frame.submit, session.id)))
                 case "abort":
-                    self.core.post(Abort(session.id, frame.abort.request_id))
+                    index = frame.abort.index if frame.abort.HasField("index") else None
+                    self.core.post(Abort(session.id, frame.abort.request_id, index))
                 case "adapter_part":
                     await session.receive(frame.adapter_part)
                 case "pins":

@@ -15,7 +15,7 @@ from loragate.engine.adapters.arena import AdapterArena
 from loragate.engine.adapters.copier import AdapterCopier
 from loragate.engine.adapters.host_tier import HostTier
 from loragate.engine.adapters.pool import AdapterPool
-from loragate.engine.config import EngineConfig
+from loragate.engine.config import EngineConfig, check_model_id
 from loragate.engine.execution.cuda_graphs import CudaGraphs
 from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.execution.model_runner import ModelRunner, forward
@@ -118,7 +118,7 @@ def _load(config: EngineConfig) -> LoadedModel:
         base,
         where,
         read_tokenizer(directory),
-        model_id=config.model_id or model_name(config.model),
+        model_id=_model_id(config),
         base_digest=digest,
         max_model_len=max_model_len,
         adapter_slots=config.adapter_slots,
@@ -266,6 +266,18 @@ def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:
         step_seconds=None if config.max_step_ms is None else config.max_step_ms / 1000,
         queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
     )
+
+
+def _model_id(config: EngineConfig) -> str:
+    """Return the configured name, or the model's own. Raise ModelRejected if that is no valid name."""
+    if config.model_id:
+        return config.model_id
+    name = model_name(config.model)
+    try:
+        check_model_id(name)
+    except ValueError as error:
+        raise ModelRejected(f"{error}, the folder's own name: set engine.model_id") from None
+    return name
 
 
 def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, list[str]]:

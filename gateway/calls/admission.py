@@ -4,14 +4,16 @@
         ...
 
 The block begins once the caller's limits have room and the engine's queue is short enough. However it ends (done,
-client gone, error, cancelled), the limits are settled to what was delivered and the ledger gets one record of it.
-Neither awaits anything, so no cancellation can come between the two.
+client gone, error, cancelled), the limits are settled to what was computed and the ledger gets one record of that and
+of what was delivered: at once, or when the engine has ended what its client left behind. Neither awaits anything, so no
+cancellation can come between the two.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.requests import ClientDisconnect
 
@@ -19,9 +21,9 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.usage.record import Outcome, UsageRecord, new_usage_id
 from loragate.adapter_store.usage.service_quality import Reason
 from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
-from loragate.gateway.calls.delivered_tokens import DeliveredTokens
 from loragate.gateway.calls.inference_request import Endpoint, InferenceRequest, embedding_inference, text_inference
 from loragate.gateway.calls.rejections import Rejections
+from loragate.gateway.calls.request_tokens import ComputedTokens, DeliveredTokens
 from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.calls.span import model_call
 from loragate.gateway.engine.link import EngineLink
@@ -33,6 +35,7 @@ from loragate.gateway.limits.errors import RateLimited
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.metering.ledger import Ledger
+from loragate.gateway.metering.live_counters import Meter
 from loragate.gateway.tracing.current import step
 
 TextAdmission = AbstractAsyncContextManager[TextCall]
@@ -82,11 +85,12 @@ class Admission:
         with step("admission"):
             lease = await self._lease(request)
         base_model = self._link.base.id
-        meter = self._ledger.open(_opened_record(request, base_model))
-        delivered, outcome = DeliveredTokens(request, meter), Outcome.FAILED
+        meter = self._ledger.open(_opened_record(request, base_model), lease.record)
+        computed = ComputedTokens()
+        delivered, outcome = DeliveredTokens(request, meter, computed), Outcome.FAILED
         traced = model_call(request, base_model)
         try:
-            yield Admitted({**request.target.headers, **lease.headers}, lease, delivered)
+            yield Admitted({**request.target.headers, **lease.headers}, lease, computed, delivered)
             outcome = Outcome.COMPLETED
         except ClientDisconnect:
             outcome = Outcome.DISCONNECTED
@@ -101,8 +105,8 @@ class Admission:
                 self.rejections.record(request.caller.tenant_id, Reason.OVERLOAD)
             raise
         finally:
-            lease.settle(delivered.tokens)
-            meter.close(outcome)
+            meter.end(outcome)
+            computed.when_ended(partial(_settle, lease, meter, computed))
             if traced is not None:
                 traced.end(outcome, delivered)
 
@@ -122,6 +126,12 @@ class Admission:
         except RateLimited:
             self.rejections.record(caller.tenant_id, Reason.LIMIT)
             raise
+
+
+def _settle(lease: Lease, meter: Meter, computed: ComputedTokens) -> None:
+    lease.settle(computed.tokens)
+    meter.record_computed(computed.computed_prompt_tokens, computed.generated_tokens)
+    meter.close()
 
 
 def _opened_record(request: InferenceRequest, base_model: str) -> UsageRecord:

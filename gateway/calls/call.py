@@ -1,10 +1,10 @@
-"""An admitted request: what its endpoint asks of the generation service, counted as it is delivered."""
+"""An admitted request: what its endpoint asks of the generation service, counted as it is computed and delivered."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from loragate.gateway.calls.delivered_tokens import DeliveredTokens
+from loragate.gateway.calls.request_tokens import ComputedTokens, DeliveredTokens
 from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.output import Completion, TextDelta, put_together
 from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest
@@ -18,6 +18,7 @@ class Admitted:
 
     headers: dict[str, str]
     lease: Lease
+    computed: ComputedTokens
     delivered: DeliveredTokens
 
 
@@ -29,6 +30,7 @@ class TextCall:
         self._generation = generation
         self._request = request
         self._lease = admitted.lease
+        self._computed = admitted.computed
         self._delivered = admitted.delivered
 
     def stream(self) -> AsyncGenerator[TextDelta, None]:
@@ -36,11 +38,11 @@ class TextCall:
         return self._deltas(streamed=True)
 
     async def _deltas(self, *, streamed: bool) -> AsyncGenerator[TextDelta, None]:
-        async with aclosing(self._generation.stream(self._request)) as deltas:
+        async with aclosing(self._generation.stream(self._request, self._computed)) as deltas:
             async for delta in deltas:
                 self._delivered.add(delta, streamed=streamed)
-                if self._delivered.tokens > self._lease.reserved:
-                    self._lease.extend(self._delivered.tokens)
+                if self._computed.tokens > self._lease.reserved:
+                    self._lease.extend(self._computed.tokens)
                 yield delta
 
     async def complete(self) -> list[Completion]:
@@ -62,12 +64,13 @@ class EmbeddingCall:
         self.headers = admitted.headers
         self._generation = generation
         self._request = request
+        self._computed = admitted.computed
         self._delivered = admitted.delivered
 
     async def embed(self) -> AsyncGenerator[Embedding, None]:
         """Yield the embeddings of `GenerationService.embed`. The client receives all of them or none."""
         try:
-            async with aclosing(self._generation.embed(self._request)) as embeddings:
+            async with aclosing(self._generation.embed(self._request, self._computed)) as embeddings:
                 async for embedding in embeddings:
                     self._delivered.add_embedding(self._request.prompts[embedding.index])
                     yield embedding

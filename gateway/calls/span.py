@@ -4,8 +4,8 @@ https://github.com/open-telemetry/semantic-conventions-genai
 """
 
 from loragate.adapter_store.usage.record import Outcome
-from loragate.gateway.calls.delivered_tokens import DeliveredTokens
 from loragate.gateway.calls.inference_request import Endpoint, InferenceRequest
+from loragate.gateway.calls.request_tokens import DeliveredTokens
 from loragate.gateway.tracing.current import CURRENT, Spans
 
 _OPERATIONS: dict[Endpoint, str] = {

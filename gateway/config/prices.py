@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Literal
 
 from loragate.adapter_store.usage.record import AMOUNT_DIGITS
 
@@ -16,9 +17,10 @@ _MOST = Decimal(1_000_000)
 class Price:
     """The price of a million tokens, in the installation's currency. `cached` is the price of prompt tokens from the
     prefix cache, `training` that of tokens in training, which is no adapter's.
+    prefix cache. `basis` says whether the tokens that were delivered to clients are priced, or all that were computed.
 
     It applies to the tenant and the adapter that it names, by id and by name; None stands for all, including the base
-    model.
+    model. Tenants choose their adapters' names, so an adapter has a price only together with its tenant.
     """
 
     prompt: Decimal = Decimal(0)
@@ -27,12 +29,19 @@ class Price:
     training: Decimal = Decimal(0)
     tenant: str | None = None
     adapter: str | None = None
+    basis: Literal["delivered", "computed"] = "delivered"
 
     def __post_init__(self) -> None:
         for name in ("prompt", "completion", "cached", "training"):
             value = getattr(self, name)
             if value is not None and not _is_price(value):
                 raise ValueError(f"prices.{name} must be 0 to {_MOST} with at most {_PRICE_DIGITS} decimals")
+        if self.basis not in ("delivered", "computed"):
+            raise ValueError(f"prices.basis must be delivered or computed, got {self.basis!r}")
+        if self.adapter is not None and self.tenant is None:
+            raise ValueError(
+                f"prices.adapter '{self.adapter}' needs prices.tenant: any tenant can give an adapter that name"
+            )
 
     @property
     def training_rate(self) -> int:

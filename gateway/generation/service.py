@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from loragate.engine.client.client import EngineError
+from loragate.engine.client.client import EngineError, RequestObserver
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
 from loragate.gateway.generation.errors import api_error_from
@@ -22,8 +22,26 @@ _CONCURRENT_EMBEDDINGS = 64  # of one request, so that it does not fill its tena
 class Engine(Protocol):
     """The engine's client, or a wrapper that traces it."""
 
-    def generate(self, submit: pb.Submit) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
+    def generate(
+        self, submit: pb.Submit, observer: RequestObserver | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
         """Submit a request and yield its deltas. Raises EngineError."""
+        ...
+
+
+class EngineRequest(RequestObserver, Protocol):
+    """Observes one request to the engine."""
+
+    def abort(self, index: int) -> None:
+        """End one of its completions in the engine."""
+        ...
+
+
+class Computed(Protocol):
+    """Observes what the engine computes for one request of a client."""
+
+    def observe(self, prompt_tokens: int, completions: int) -> EngineRequest:
+        """Return the observer of one prompt's request to the engine."""
         ...
 
 
@@ -34,24 +52,27 @@ class GenerationService:
         self._engine = engine
         self._salts = salts
 
-    def stream(self, request: GenerationRequest) -> AsyncGenerator[TextDelta, None]:
+    def stream(self, request: GenerationRequest, computed: Computed) -> AsyncGenerator[TextDelta, None]:
         """Yield the deltas of all completions, interleaved; the last one of each completion has its finish reason.
 
         Closing the stream early aborts the request in the engine. Raises ApiError.
         """
-        runs = [self._run(request, position) for position in range(len(request.prompts))]
+        runs = [self._run(request, position, computed) for position in range(len(request.prompts))]
         return runs[0] if len(runs) == 1 else merge(runs)
 
-    async def embed(self, request: PoolingRequest) -> AsyncGenerator[Embedding, None]:
+    async def embed(self, request: PoolingRequest, computed: Computed) -> AsyncGenerator[Embedding, None]:
         """Yield the embedding of each prompt, in the order of arrival. Closing this early aborts the rest. Raises
         ApiError."""
         waiting = iter(range(len(request.prompts)))
-        workers = [self._embed(request, waiting) for _ in range(min(_CONCURRENT_EMBEDDINGS, len(request.prompts)))]
+        count = min(_CONCURRENT_EMBEDDINGS, len(request.prompts))
+        workers = [self._embed(request, waiting, computed) for _ in range(count)]
         async with aclosing(merge(workers)) as embeddings:
             async for embedding in embeddings:
                 yield embedding
 
-    async def _embed(self, request: PoolingRequest, waiting: Iterator[int]) -> AsyncGenerator[Embedding, None]:
+    async def _embed(
+        self, request: PoolingRequest, waiting: Iterator[int], computed: Computed
+    ) -> AsyncGenerator[Embedding, None]:
         """Embed one prompt after the other, until none is left."""
         for index in waiting:
             submit = pb.Submit(
@@ -60,33 +81,40 @@ class GenerationService:
                 share=request.share,
                 pooling=request.pooling,
             )
-            async with aclosing(self._deltas(submit, request.target)) as deltas:
+            observer = computed.observe(len(request.prompts[index]), 1)
+            async with aclosing(self._deltas(submit, request.target, observer)) as deltas:
                 async for delta in deltas:
                     yield Embedding(index, np.array(delta.embedding, dtype=np.float32))
 
-    async def _run(self, request: GenerationRequest, position: int) -> AsyncGenerator[TextDelta, None]:
+    async def _run(
+        self, request: GenerationRequest, position: int, computed: Computed
+    ) -> AsyncGenerator[TextDelta, None]:
         prompt = request.prompts[position]
+        observer = computed.observe(len(prompt), request.n)
         choices = [Choice(request, prompt, position * request.n + i) for i in range(request.n)]
         constraint = None if request.constraint is None else request.constraint.field
-        async with aclosing(self._deltas(_submit(request, prompt), request.target, constraint)) as deltas:
+        async with aclosing(self._deltas(_submit(request, prompt), request.target, observer, constraint)) as deltas:
             async for delta in deltas:
                 choice = choices[delta.index]
                 if choice.finished:
                     continue
                 piece = choice.push(delta)
+                done = choice.finished and all(choice.finished for choice in choices)
+                if choice.finished and not done and not delta.finish_reason:  # a stop string: the engine knows none
+                    observer.abort(delta.index)
                 is_first = delta.cached_tokens and delta.index == 0
                 yield replace(piece, cached_tokens=delta.cached_tokens) if is_first else piece
-                if all(choice.finished for choice in choices):
+                if done:
                     return
 
     async def _deltas(
-        self, submit: pb.Submit, target: Target, constraint: str | None = None
+        self, submit: pb.Submit, target: Target, observer: RequestObserver, constraint: str | None = None
     ) -> AsyncGenerator[pb.Delta, None]:
         """Yield the engine's deltas for a request of the target's tenant. Closing this aborts the request. Raises
         ApiError."""
         submit.cache_salt = self._salts.of(target.tenant_id, target.cache_user)
         try:
-            async with self._engine.generate(submit) as deltas:
+            async with self._engine.generate(submit, observer) as deltas:
                 async for delta in deltas:
                     yield delta
         except EngineError as error:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from loragate.gateway.limits.backend import MICROSECONDS, WINDOW, OperationResult, SubjectState
+from loragate.gateway.limits.operations import LeaseRecord
 from loragate.gateway.limits.subject import Subject
 
 EXTENSION = 256  # tokens at a time
@@ -26,9 +27,16 @@ class Lease:
     A lease that is dropped before it was settled, because its request was never begun, used nothing.
     """
 
-    def __init__(self, reserved: int, headers: Mapping[str, str], listener: LeaseListener | None) -> None:
+    def __init__(
+        self,
+        reserved: int,
+        headers: Mapping[str, str],
+        listener: LeaseListener | None = None,
+        record: LeaseRecord | None = None,
+    ) -> None:
         self.reserved = reserved  # tokens set aside for it
         self.headers = headers
+        self.record = record  # by which another process settles it if this one dies; None: nothing limits the request
         self._listener = listener  # None: nothing limits the request
 
     def extend(self, tokens: int) -> None:

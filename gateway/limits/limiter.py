@@ -15,6 +15,7 @@ from loragate.gateway.limits.lease import Lease, rate_limit_headers
 from loragate.gateway.limits.memory_backend import MemoryBackend
 from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.limits.observed_state import HeldLease
+from loragate.gateway.limits.operations import LeaseRecord, Settle
 from loragate.gateway.limits.redis_backend import RedisBackend
 from loragate.gateway.limits.subject import Subject, limited_subjects
 from loragate.gateway.limits.tenant_pipeline import TenantPipeline
@@ -60,7 +61,7 @@ class Limiter:
         """Reserve one request and `tokens`. Raise RateLimited, without reserving anything, if a limit has no room."""
         subjects = limited_subjects(caller, adapter)
         if not subjects:
-            return Lease(tokens, {}, None)
+            return Lease(tokens, {})
         impossible = request_too_large(subjects, tokens)
         if impossible is not None:
             self._metrics.rejected(caller.tenant_id, "size")
@@ -72,7 +73,15 @@ class Limiter:
         pipeline = self._pipeline(caller.tenant_id)
         pipeline.observed.hold(lease)
         listener = _HeldLeaseListener(caller.tenant_id, pipeline, self._share, lease)
-        return Lease(tokens, rate_limit_headers(result, granted_by), listener)
+        return Lease(tokens, rate_limit_headers(result, granted_by), listener, lease.record)
+
+    async def settle_interrupted(self, tenant_id: str, lease: LeaseRecord, tokens: int) -> None:
+        """Settle the lease of a request whose process has died, before the lease expires and returns its tokens.
+
+        A backend that does not know the tenant's totals is left alone: it will get them from the ledger.
+        """
+        with suppress(BackendUnavailable):
+            await self._backend.execute(tenant_id, "", [Settle(lease.id, tokens, lease.subjects)])
 
     def extend(self, lease: Lease, caller: TenantPrincipal, adapter: ResolvedAdapter | None, tokens: int) -> Lease:
         """Return the lease of a request that was admitted by an estimate and needs `tokens`, even if no limit has room
@@ -111,9 +120,11 @@ class Limiter:
     async def _run_renew_loop(self) -> None:
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            for pipeline in list(self._pipelines.values()):
+            for tenant_id, pipeline in list(self._pipelines.items()):
                 with suppress(BackendUnavailable):
                     await pipeline.renew()
+                if pipeline.is_idle:
+                    del self._pipelines[tenant_id]
 
 
 def open_limiter(redis: RedisLink | None, store: Store, sharers: int, metrics: LimitMetrics) -> Limiter:

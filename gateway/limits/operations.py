@@ -3,7 +3,7 @@
 A backend executes any number of operations on one tenant, in order, at one moment. Times are microseconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,12 @@ class LeaseRecord:
     @property
     def wire(self) -> dict[str, Any]:
         return {"id": self.id, "tokens": self.tokens, "subjects": [subject.wire for subject in self.subjects]}
+
+    @classmethod
+    def from_wire(cls, document: Mapping[str, Any]) -> "LeaseRecord":
+        """Return the record that has this wire form."""
+        subjects = [dict(subject) for subject in document["subjects"]]
+        return cls(document["id"], document["tokens"], [Subject(each.pop("name"), "", {}, each) for each in subjects])
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,4 +48,4 @@ class LedgerTotals:
         except StoreError as error:
             log.warning("the usage of %s is unknown for now and counts as zero: %s", tenant_id, error)
             return 0
-        return totals.prompt_tokens + totals.completion_tokens
+        return totals.limited_tokens

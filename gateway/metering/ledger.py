@@ -15,38 +15,58 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.config.prices import _PRICE_DIGITS, Price
+from loragate.gateway.limits.operations import LeaseRecord
 from loragate.gateway.metering.disk import Disk
 from loragate.gateway.metering.live_counters import Meter
 from loragate.gateway.metering.log_once import LogOnce
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.segments import SegmentSettler
+from loragate.gateway.metering.segments import SegmentSettler, SettleLease
 from loragate.gateway.metering.settler import Settler
 from loragate.gateway.metering.writer import RecordWriter
 from loragate.gateway.resilience.timeouts import wait_for_event
 
 
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The cost of one token of each kind in 10⁻¹⁰ of the currency's unit."""
+
+    prompt: int
+    cached: int
+    completion: int
+    computed: bool  # tokens are priced that were computed, not those that were delivered
+
+    @classmethod
+    def of(cls, price: Price) -> "_Rates":
+        cached = price.prompt if price.cached is None else price.cached
+        digits = (int(each.scaleb(_PRICE_DIGITS)) for each in (price.prompt, cached, price.completion))
+        return cls(*digits, computed=price.basis == "computed")
+
+    def amount(self, record: UsageRecord) -> int:
+        cached = record.cached_tokens
+        delivered = record.prompt_tokens - cached, record.completion_tokens
+        prompt, completion = record.computed if self.computed else delivered
+        return prompt * self.prompt + cached * self.cached + completion * self.completion
+
+
 class Prices:
-    """The most specific price applies: for the tenant's adapter, the tenant, the adapter's name, everything."""
+    """The most specific price applies: for the tenant's adapter, the tenant, everything."""
 
     def __init__(self, prices: Iterable[Price] = ()) -> None:
-        self._rates = {(price.tenant, price.adapter): _rates(price) for price in prices}
+        self._rates = {(price.tenant, price.adapter): _Rates.of(price) for price in prices}
 
     def amount(self, record: UsageRecord) -> int | None:
         """Return the exact cost in 10⁻¹⁰ of the currency's unit; None without a price."""
-        for tenant in (record.tenant_id, None):
-            for adapter in (record.adapter, None):
-                rates = self._rates.get((tenant, adapter))
-                if rates is not None:
-                    prompt, cached, completion = rates
-                    computed = record.prompt_tokens - record.cached_tokens
-                    return computed * prompt + record.cached_tokens * cached + record.completion_tokens * completion
+        for names in ((record.tenant_id, record.adapter), (record.tenant_id, None), (None, None)):
+            rates = self._rates.get(names)
+            if rates is not None:
+                return rates.amount(record)
         return None
 
 
@@ -77,6 +97,7 @@ class Ledger:
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self.settle_lease: SettleLease = _keep_lease
 
     def start(self) -> None:
         """Start writing, syncing and settling."""
@@ -99,9 +120,9 @@ class Ledger:
         await self._writer.close()
         self._disk.close()
 
-    def open(self, record: UsageRecord) -> Meter:
-        """Return the meter of a request that starts; its tokens and timings follow."""
-        return Meter(record, self._writer.live_counters, self.record)
+    def open(self, record: UsageRecord, lease: LeaseRecord | None = None) -> Meter:
+        """Return the meter of a request that starts with this lease; its tokens and timings follow."""
+        return Meter(record, self._writer.live_counters, self.record, lease)
 
     def record(self, record: UsageRecord, slot: int | None = None) -> None:
         """Record a request that has ended and had `slot`. Return at once; anything slow happens later."""
@@ -127,7 +148,7 @@ class Ledger:
             rejected = await self._segments.settle(segments)
             self._database_reached = True
             self._metrics.segments.set(rejected)
-            await self._segments.take_over(self._usage_folder, self._writer.folder, self._priced)
+            await self._segments.take_over(self._usage_folder, self._writer.folder, self._priced, self.settle_lease)
             await self._writer.bypass_disk(self._settler.settle)
             return rejected
 
@@ -169,7 +190,5 @@ class Ledger:
         await wait_for_event(self._stop, seconds)
 
 
-def _rates(price: Price) -> tuple[int, int, int]:
-    cached = price.prompt if price.cached is None else price.cached
-    prompt, cached_, completion = (int(each.scaleb(_PRICE_DIGITS)) for each in (price.prompt, cached, price.completion))
-    return prompt, cached_, completion
+async def _keep_lease(tenant_id: str, lease: LeaseRecord, tokens: int) -> None:
+    """Leave a lease to its expiry."""

@@ -1,6 +1,7 @@
 """The file format of usage records: lines of a CRC-32 in hex, a space, JSON."""
 
 from binascii import crc32
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -43,7 +44,12 @@ def decode_records(content: bytes) -> DecodedRecords:
 
 def decode_record(document: bytes) -> UsageRecord:
     """Decode a record that `orjson.dumps` encoded, without the fields that only other versions have."""
-    written = {_RENAMED.get(name, name): value for name, value in orjson.loads(document).items()}
+    return record_from(orjson.loads(document))
+
+
+def record_from(document: Mapping[str, Any]) -> UsageRecord:
+    """Return the record of which this is the JSON."""
+    written = {_RENAMED.get(name, name): value for name, value in document.items()}
     fields: dict[str, Any] = {name: value for name, value in written.items() if name in _FIELDS}
     fields["started_at"] = datetime.fromisoformat(fields["started_at"])
     fields["outcome"] = Outcome(fields["outcome"])

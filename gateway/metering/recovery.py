@@ -4,8 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from loragate.adapter_store.usage.record import UsageRecord
-from loragate.gateway.metering.live_counters import interrupted_records
+from loragate.gateway.metering.live_counters import InterruptedRequest, interrupted_requests
 from loragate.gateway.metering.spool import LOCK, remove_worker, segments_in, try_lock
 
 
@@ -22,9 +21,9 @@ class DeadWorker:
     def segments(self) -> list[Path]:
         return segments_in(self._folder)
 
-    def interrupted_records(self) -> list[UsageRecord]:
-        """Return the records of the requests that the worker was serving when it died."""
-        return interrupted_records(self._folder)
+    def interrupted_requests(self) -> list[InterruptedRequest]:
+        """Return the requests that the worker was serving when it died."""
+        return interrupted_requests(self._folder)
 
     def remove(self) -> None:
         """Remove the folder, once the database has everything."""

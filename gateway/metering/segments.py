@@ -1,11 +1,12 @@
 """Settlement of segments, a live worker's own and those of dead workers."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.usage.record import UsageRecord
+from loragate.gateway.limits.operations import LeaseRecord
 from loragate.gateway.metering.disk import Disk
 from loragate.gateway.metering.log_once import LogOnce
 from loragate.gateway.metering.metrics import UsageMetrics
@@ -16,6 +17,10 @@ from loragate.gateway.metering.settler import Settler
 log = logging.getLogger(__name__)
 
 _KEPT = ".kept"  # suffix of a segment that an operator should look at
+
+
+SettleLease = Callable[[str, LeaseRecord, int], Awaitable[None]]
+"""Settles a tenant's lease on its limits to the tokens that were computed."""
 
 
 class SegmentSettler:
@@ -41,12 +46,14 @@ class SegmentSettler:
                 self._problem.report("the database rejects usage records; they wait on the disk", error)
         return rejected
 
-    async def take_over(self, usage_folder: Path, own: Path, priced: Callable[[UsageRecord], UsageRecord]) -> None:
-        """Settle what dead workers left behind."""
+    async def take_over(
+        self, usage_folder: Path, own: Path, priced: Callable[[UsageRecord], UsageRecord], settle_lease: SettleLease
+    ) -> None:
+        """Settle what dead workers left behind, in the ledger and then in the limits."""
         dead = await self._disk.run(lock_dead_workers, usage_folder, own)
         try:
             for worker in dead:
-                await self._take_over(worker, priced)
+                await self._take_over(worker, priced, settle_lease)
         finally:
             for worker in dead:
                 worker.release()
@@ -62,12 +69,17 @@ class SegmentSettler:
         await self._disk.run(segment.rename, kept)
         log.error("usage that is unreadable (%d lines) or was rejected is kept in %s", lines.damaged, kept)
 
-    async def _take_over(self, worker: DeadWorker, priced: Callable[[UsageRecord], UsageRecord]) -> None:
+    async def _take_over(
+        self, worker: DeadWorker, priced: Callable[[UsageRecord], UsageRecord], settle_lease: SettleLease
+    ) -> None:
         """Settle ended requests first: once the database has their ids, it ignores their live counters."""
         if await self.settle(await self._disk.run(worker.segments)):
             return
-        interrupted = [priced(record) for record in await self._disk.run(worker.interrupted_records)]
-        await self._settler.settle(interrupted)
+        interrupted = await self._disk.run(worker.interrupted_requests)
+        await self._settler.settle([priced(request.record) for request in interrupted])
+        for request in interrupted:
+            if request.lease is not None:
+                await settle_lease(request.record.tenant_id, request.lease, request.computed_tokens)
         await self._disk.run(worker.remove)
         if interrupted:
             self._metrics.crashed.inc(len(interrupted))

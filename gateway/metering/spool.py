@@ -4,7 +4,7 @@ Each worker has its own folder in the shared one:
 
     usage/<worker>/lock                    held (flock) for as long as the worker lives
                    000000000001.segment …  records, one per line; removed once the database has them
-                   open                    the counters of running requests (see `live_counters`)
+                   running                 the counters of running requests (see `live_counters`)
 """
 
 import fcntl
@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 LOCK = "lock"
-LIVE_COUNTERS = "open"
+LIVE_COUNTERS = "running"
+OLD_LIVE_COUNTERS = "open"  # of versions whose slots were smaller
 _SEGMENT = ".segment"
 _SEGMENT_BYTES = 4 << 20
 _OPEN = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
@@ -91,7 +92,8 @@ def segments_in(folder: Path) -> list[Path]:
 
 def remove_worker(folder: Path) -> None:
     """Remove a worker's folder, and last its lock, which the caller holds. A folder with kept segments stays."""
-    (folder / LIVE_COUNTERS).unlink(missing_ok=True)
+    for name in (LIVE_COUNTERS, OLD_LIVE_COUNTERS):
+        (folder / name).unlink(missing_ok=True)
     with suppress(OSError):
         (folder / LOCK).unlink()
         folder.rmdir()

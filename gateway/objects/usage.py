@@ -33,7 +33,9 @@ class TtftMs(TypedDict):
 
 
 class UsageSums(TypedDict):
-    """Sums over requests and training. `prompt_tokens` includes `cached_tokens`."""
+    """Sums over requests and training. `prompt_tokens` includes `cached_tokens`. The first four counts of tokens are those delivered
+    to clients; `computed_prompt_tokens` and `generated_tokens` are those that the engine computed, delivered or not.
+    """
 
     requests: Count
     prompt_tokens: Count
@@ -42,6 +44,8 @@ class UsageSums(TypedDict):
     cached_tokens: Count
     training_tokens: Count
     training_seconds: Count
+    computed_prompt_tokens: Count
+    generated_tokens: Count
     amount: Amount
     currency: str | None
 
@@ -133,6 +137,8 @@ def sum_fields(sums: stored.UsageSums, currency: str | None) -> UsageSums:
         "cached_tokens": sums.cached_tokens,
         "training_tokens": sums.training_tokens,
         "training_seconds": sums.training_ms // 1000,
+        "computed_prompt_tokens": sums.computed_prompt_tokens,
+        "generated_tokens": sums.generated_tokens,
         "amount": amount_text(sums.amount) if priced else None,
         "currency": currency,
     }

@@ -7,7 +7,7 @@ long its prompt took.
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from loragate.engine.client.client import EngineClient
+from loragate.engine.client.client import EngineClient, RequestObserver
 from loragate.gateway.tracing.current import CURRENT, Spans
 from loragate.gateway.tracing.spans import now_ns
 from loragate.v1 import engine_pb2 as pb
@@ -21,17 +21,21 @@ class TracedEngine:
     def __init__(self, client: EngineClient) -> None:
         self._client = client
 
-    def generate(self, submit: pb.Submit) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
+    def generate(
+        self, submit: pb.Submit, observer: RequestObserver | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
         """See `EngineClient.generate`."""
         spans = CURRENT.get()
-        return self._client.generate(submit) if spans is None else self._traced(submit, spans)
+        return self._client.generate(submit, observer) if spans is None else self._traced(submit, observer, spans)
 
     @asynccontextmanager
-    async def _traced(self, submit: pb.Submit, spans: Spans) -> AsyncIterator[AsyncIterator[pb.Delta]]:
+    async def _traced(
+        self, submit: pb.Submit, observer: RequestObserver | None, spans: Spans
+    ) -> AsyncIterator[AsyncIterator[pb.Delta]]:
         submit.traceparent = spans.traceparent()
         _describe_request(submit, spans)
         submission = _Submission(spans)
-        async with self._client.generate(submit) as deltas:
+        async with self._client.generate(submit, observer) as deltas:
             try:
                 yield submission.follow(deltas)
             finally:

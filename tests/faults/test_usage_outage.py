@@ -44,7 +44,8 @@ async def request(ledger, key):
         meter.update(10, tokens, 0)
         os.write(1, f"{record.id} {tokens}\\n".encode())
         await asyncio.sleep(0.001)
-    meter.close(Outcome.COMPLETED)
+    meter.end(Outcome.COMPLETED)
+    meter.close()
 
 async def main():
     store = await Store.open(job["url"], job["blobs"], job["secret"].encode())

@@ -53,6 +53,7 @@ def connections(config: GatewayConfig) -> dict[str, Any]:
         "secret_key": config.secret_key.decode(),
         "engine_target": config.engine_target,
         "data_dir": str(config.data_dir),
+        "redis_url": config.redis_url,
     }
 
 

@@ -45,9 +45,12 @@ class StubEngine(pb_grpc.EngineServiceServicer):
     def reset(self) -> None:
         """Restore the initial state: no script, no records."""
         self.script: Script = lambda submit: list(submit.prompt_token_ids)
+        self.script_of: Callable[[pb.Submit, int], list[int]] = lambda submit, index: self.script(submit)
         self.vector: Callable[[pb.Submit], list[float]] = lambda submit: [3.0, -4.0]  # of a request with pooling
         self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
+        self.fails_late = False  # with its last token, instead of before it is begun
+        self.read_tokens = 0  # of a prompt, when `pause_after` is -1
         self.cached_tokens = 0  # of each prompt, as its completions' first deltas report
         self.timings = pb.Timings()  # of each request that is traced
         self.ends_with_text = False  # as where a grammar allows nothing more: the last token stops, without EOS
@@ -63,6 +66,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.traces_asked: list[pb.TraceRequest] = []
         self.submits: list[pb.Submit] = []
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
+        self.aborted_completions: list[tuple[int, int]] = []  # the request and the index of each that ended singly
         self.adapters: dict[str, ReceivedAdapter] = {}
 
     def respond_with(self, text: str) -> None:
@@ -143,6 +147,7 @@ class _Session:
         self.outbox: asyncio.Queue[pb.EngineFrame] = asyncio.Queue()
         self._engine = engine
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._tallies: dict[int, dict[int, pb.Computed]] = {}  # of open completions, by request and index
         self._timed: set[int] = set()
         self.pinned: set[str] = set()
         self.prefetched: set[str] = set()
@@ -155,8 +160,7 @@ class _Session:
                     task = asyncio.create_task(self._run(frame.submit))
                     self._running[frame.submit.request_id] = task
                 case "abort":
-                    self._running[frame.abort.request_id].cancel()
-                    self._engine.aborted.put_nowait(frame.abort.request_id)
+                    self._abort(frame.abort)
                 case "pins":
                     self.pinned = {adapter.digest for adapter in frame.pins.adapters}
                 case "prefetch":
@@ -166,6 +170,21 @@ class _Session:
                     self._engine.held = [held for held in self._engine.held if held.adapter not in gone]
                 case "adapter_part":
                     self._take(frame.adapter_part)
+
+    def _abort(self, abort: pb.Abort) -> None:
+        tallies = self._tallies.get(abort.request_id, {})
+        if abort.HasField("index"):
+            self._engine.aborted_completions.append((abort.request_id, abort.index))
+            ended = {index: tally for index, tally in tallies.items() if index == abort.index}
+        else:
+            self._running[abort.request_id].cancel()
+            self._engine.aborted.put_nowait(abort.request_id)
+            ended = dict(tallies)
+        for index, tally in ended.items():
+            del tallies[index]
+            reason = pb.FINISH_REASON_ABORTED
+            delta = pb.Delta(request_id=abort.request_id, index=index, finish_reason=reason, computed=tally)
+            self.outbox.put_nowait(pb.EngineFrame(step=pb.StepOutput(deltas=[delta])))
 
     def close(self) -> None:
         """Requests end with their session, as in the real engine."""
@@ -183,9 +202,10 @@ class _Session:
             adapter.complete.set()
 
     async def _run(self, submit: pb.Submit) -> None:
-        if self._engine.fails(submit):
-            failed = pb.FINISH_REASON_ERROR
-            self._emit(submit, finish_reason=failed, error=self._engine.failure)
+        open_ = {index: pb.Computed() for index in range(max(1, submit.n))}
+        self._tallies[submit.request_id] = open_
+        if self._engine.fails(submit) and not self._engine.fails_late:
+            self._emit(submit, finish_reason=pb.FINISH_REASON_ERROR, error=self._engine.failure)
             return
         if submit.HasField("adapter"):
             await self._load(submit.adapter)
@@ -193,23 +213,43 @@ class _Session:
             await self._pause(0)
             self._emit(submit, embedding=self._engine.vector(submit), finish_reason=pb.FINISH_REASON_STOP)
             return
-        ids = self._engine.script(submit)
         limit = submit.sampling.max_tokens
-        for position, token_id in enumerate(ids[:limit]):
+        await self._read_prompt(submit, open_)
+        scripts = {index: self._engine.script_of(submit, index) for index in open_}
+        for position in range(limit):
+            if not open_:
+                return
             await self._pause(position)
-            for index in range(max(1, submit.n)):
-                last = position == limit - 1
-                reason = pb.FINISH_REASON_LENGTH if last else pb.FINISH_REASON_UNSPECIFIED
-                if self._engine.ends_with_text and position == len(ids) - 1:
-                    reason = pb.FINISH_REASON_STOP
-                cached = self._engine.cached_tokens if position == 0 else 0
-                self._emit(submit, token_id, index=index, finish_reason=reason, cached_tokens=cached)
+            for index in list(open_):
+                self._say(submit, index, scripts[index][:limit], position)
             await asyncio.sleep(0)
-        if len(ids) < limit and not self._engine.ends_with_text:
-            await self._pause(len(ids))
-            for index in range(max(1, submit.n)):
-                eos = self._engine.manifest.eos_token_ids[0]
-                self._emit(submit, eos, index=index, finish_reason=pb.FINISH_REASON_STOP)
+
+    def _say(self, submit: pb.Submit, index: int, ids: list[int], position: int) -> None:
+        """One token of one completion; EOS after its script."""
+        engine, last = self._engine, position == len(ids) - 1
+        if last and engine.fails(submit):
+            self._emit(submit, index=index, finish_reason=pb.FINISH_REASON_ERROR, error=engine.failure)
+        elif position < len(ids):
+            reason = pb.FINISH_REASON_UNSPECIFIED
+            if position == submit.sampling.max_tokens - 1:
+                reason = pb.FINISH_REASON_LENGTH
+            if engine.ends_with_text and last:
+                reason = pb.FINISH_REASON_STOP
+            cached = engine.cached_tokens if position == 0 else 0
+            self._emit(submit, ids[position], index=index, finish_reason=reason, cached_tokens=cached)
+        else:
+            eos = engine.manifest.eos_token_ids[0]
+            self._emit(submit, eos, index=index, finish_reason=pb.FINISH_REASON_STOP)
+
+    async def _read_prompt(self, submit: pb.Submit, open_: dict[int, pb.Computed]) -> None:
+        """Pause in the middle of it if that is asked for."""
+        length = len(submit.prompt_token_ids)
+        for tally in open_.values():
+            tally.cached_tokens = min(self._engine.cached_tokens, length)
+            tally.prompt_tokens = min(self._engine.read_tokens, length - tally.cached_tokens)
+        await self._pause(-1)
+        for tally in open_.values():
+            tally.prompt_tokens = length - tally.cached_tokens
 
     async def _pause(self, position: int) -> None:
         if position == self._engine.pause_after:
@@ -224,6 +264,14 @@ class _Session:
 
     def _emit(self, submit: pb.Submit, *token_ids: int, **fields: object) -> None:
         delta = pb.Delta(request_id=submit.request_id, token_ids=token_ids, **fields)  # type: ignore[arg-type]
+        tally = self._tallies[submit.request_id].get(delta.index, pb.Computed())
+        tally.generated_tokens += len(token_ids)
+        if delta.embedding:
+            tally.prompt_tokens = len(submit.prompt_token_ids)
+        if delta.finish_reason and not (delta.finish_reason == pb.FINISH_REASON_ERROR and not self._engine.fails_late):
+            delta.computed.CopyFrom(tally)
+        if delta.finish_reason:
+            self._tallies[submit.request_id].pop(delta.index, None)
         if submit.traceparent and submit.request_id not in self._timed:
             self._timed.add(submit.request_id)
             delta.timings.CopyFrom(self._engine.timings)

@@ -49,6 +49,8 @@ _SUMS = {
     "cached_tokens": 120_000,
     "training_tokens": 65_000,
     "training_seconds": 840,
+    "computed_prompt_tokens": 92_100,
+    "generated_tokens": 61_000,
     "amount": "1.7361",
     "currency": "USD",
 }

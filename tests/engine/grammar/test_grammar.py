@@ -311,6 +311,8 @@ def test_an_abort_while_the_grammar_is_compiled(fresh: Callable[..., Worded]) ->
     worded = fresh()
     aborted = worded.submit(schema(PERSON))
     worded.engine.abort(aborted)
+    left = worded.engine.result(aborted)[-1]
+    assert (left.finish, left.computed) == (FinishReason.ABORTED, None)
     kept = worded.submit(schema(PERSON))
     assert worded.engine.result(kept)[-1].finish is FinishReason.STOP
     assert not worded.engine.tokens(aborted)

@@ -138,8 +138,8 @@ def test_clients_receive_the_same(
             assert cancelled is not None or len(found) == len(expected)
     every = [output for _, outputs in received for output in outputs]
     assert metrics.generated_tokens - before == sum(o.token is not None for o in every) + 1
-    ended = sum(o.finish is not None for o in every) + metrics.aborted - aborted
-    assert ended == sum(completions(what) for what, _ in received)
+    assert sum(o.finish is not None for o in every) == sum(completions(what) for what, _ in received)
+    assert metrics.aborted - aborted == sum(o.finish is FinishReason.ABORTED for o in every)
     prefix = engine.core.blocks.prefix
     assert prefix is not None
     assert all(token >= 0 for known in prefix._known.values() for token in known.content.tokens)

@@ -10,7 +10,8 @@ from tiny_models import greedy
 
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.output import ErrorCode, FinishReason
-from loragate.engine.sequence.sequence import SlotLease
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 PROMPT = [5, 9, 13, 21]
 Start = Callable[..., LocalEngine]
@@ -129,6 +130,46 @@ def test_an_aborted_request_gets_at_most_the_current_steps_token(start: Start) -
     had = len(engine.tokens(request))
     engine.generate(PROMPT, None, max_tokens=5)
     assert len(engine.tokens(request)) == had
+
+
+def test_the_last_output_says_what_was_computed(start: Start) -> None:
+    """Also of a request that its client leaves, and of one that finds its prompt in the cache."""
+    engine = start()
+    prompt = [3 + token for token in range(40)]
+    whole = engine.result(engine.submit(prompt, "a", max_tokens=5, cache_salt=b"s"))[-1]
+    assert whole.computed == (40, 0, 5)
+    request = engine.submit(prompt, "a", max_tokens=400, cache_salt=b"s")
+    engine.wait_for(request, 3)
+    engine.abort(request)
+    left = engine.result(request)[-1]
+    had = len(engine.tokens(request))
+    assert left.finish is FinishReason.ABORTED
+    assert left.computed is not None
+    assert left.computed[:2] == (8, 32)
+    assert had <= left.computed.generated_tokens <= had + 1  # one may have been under way
+    at_rest(engine)
+
+
+def test_one_completion_is_aborted_and_the_others_go_on(start: Start) -> None:
+    engine = start()
+    request = engine.submit(PROMPT, "a", n=3, max_tokens=60, temperature=1.0)
+    engine.wait_for(request, 1)
+    engine.abort(request, 1)
+    outputs = engine.result(request, n=3)
+    ends = {output.index: output.finish for output in outputs if output.finish is not None}
+    assert ends == {0: FinishReason.LENGTH, 1: FinishReason.ABORTED, 2: FinishReason.LENGTH}
+    assert [len(engine.tokens(request, index)) for index in (0, 2)] == [60, 60]
+    assert len(engine.tokens(request, 1)) < 60
+    at_rest(engine)
+
+
+def test_a_preempted_prompt_counts_once() -> None:
+    """Up to where it once was; what is computed again is not counted again."""
+    sequence = Sequence(Request(1, 1, tuple(range(10)), None, SamplingParams(max_tokens=4, seed=0)), 0)
+    sequence.computed, sequence.max_computed, sequence.cached_tokens = 3, 8, 2
+    assert sequence.usage == (6, 2, 0)
+    sequence.computed = 12
+    assert sequence.usage == (8, 2, 0)
 
 
 def test_stop_tokens_eos_and_length(start: Start, tiny) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from openai import AsyncOpenAI
+from redis_server import RedisServer
 
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import inference_pb2 as pb
@@ -144,6 +145,18 @@ async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
     assert agrees(await billed(gateway, 1), reported() | {"requests": 1})
 
 
+async def test_what_is_computed_is_metered_beside_what_is_delivered(gateway: Gateway) -> None:
+    """Behind a stop string the engine had gone on, which is not billed."""
+    gateway.engine.say("The quick brown fox STOP here jumps over the lazy dog and more and more")
+    gateway.engine.cached_tokens = 2
+    cut = (await gateway.openai().completions.create(**TEXT | {"max_tokens": 60}, stop=["STOP"])).usage
+    assert cut is not None
+    totals = await billed(gateway, 1)
+    assert agrees(totals, told(cut))
+    assert totals["computed_prompt_tokens"] == cut.prompt_tokens - 2
+    assert cut.completion_tokens <= totals["generated_tokens"] < 60
+
+
 async def test_rejected_requests_cost_nothing(gateway: Gateway) -> None:
     async with gateway.http() as http:
         for body in (TEXT | {"model": "nobodys"}, TEXT | {"max_tokens": 10_000}, TEXT | {"n": 10**9}, {}):
@@ -218,3 +231,38 @@ async def test_a_killed_gateway_bills_the_delivered_tokens(
     rows = await ledger_rows(config.database_url)
     assert {row.outcome for row in rows.values()} == {"crashed"}
     assert list(config.usage_dir.iterdir()) == []
+
+
+async def test_a_killed_gateway_returns_nothing_to_the_limits(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], redis_server: RedisServer
+) -> None:
+    """Its lease would expire and give everything back, and hold its place until then."""
+    config = replace(config, redis_url=redis_server.url)
+    engine.script = lambda submit: list(range(100, 150))
+    engine.pause_after = 7
+    async with in_own_process(config, engine, tenants) as own, own.gateway.http() as http:
+        async with own.gateway.admin() as admin:
+            limits = {"limits": {"tokens_per_day": 1000, "max_concurrency": 1}}
+            assert (await admin.patch(f"/admin/v1/tenants/{own.gateway.tenant_id}", json=limits)).status_code == 200
+        heard = asyncio.Semaphore(0)
+        request = asyncio.create_task(_listen(http, heard))
+        for _ in range(7):
+            await heard.acquire()
+        own.process.kill()
+        await own.process.wait()
+        await asyncio.wait([request])
+        assert request.exception() is not None
+    engine.pause_after = None
+    async with serving(config, engine, tenants) as gateway:
+        await billed(gateway, 1)
+        async with asyncio.timeout(20):
+            while len(list(config.usage_dir.iterdir())) > 1:
+                await asyncio.sleep(0.02)
+        async with gateway.http() as http:
+            assert (await http.post("/v1/completions", json=TEXT)).status_code == 200
+        assert gateway.services is not None
+        limiter = gateway.services.admission.limiter
+        await limiter._pipelines[gateway.tenant_id].wait_settled()
+        used = limiter._pipelines[gateway.tenant_id].observed.subjects["t"][1]
+        prompt = len(engine.submits[0].prompt_token_ids)
+        assert (used.day_tokens, used.in_flight) == (prompt + 7 + prompt + 12, 0)

@@ -92,7 +92,8 @@ async def use(ledger: Ledger, prompt: int = 10, completion: int = 5, **fields: A
     meter = ledger.open(record)
     meter.update(prompt, 1, 0)
     meter.update(prompt, completion, 2)
-    meter.close(Outcome.COMPLETED)
+    meter.end(Outcome.COMPLETED)
+    meter.close()
     return record.id
 
 
@@ -101,11 +102,14 @@ async def test_a_request_is_stored_as_it_was_metered(ledger: Ledger, store: Stor
     meter = ledger.open(record)
     meter.update(10, 1, 4)
     meter.update(10, 8, 4)
-    meter.close(Outcome.DISCONNECTED)
+    meter.end(Outcome.DISCONNECTED)
+    meter.record_computed(6, 9)  # one more was on its way
+    meter.close()
     await ledger.flush()
     await ledger.settle()
     row = (await ledger_rows(database_url))[record.id]
     assert (row.prompt_tokens, row.completion_tokens, row.cached_tokens) == (10, 8, 4)
+    assert (row.computed_prompt_tokens, row.generated_tokens) == (6, 9)
     assert (row.outcome, row.request_id, row.adapter, row.adapter_version) == (
         "disconnected",
         "req_told",
@@ -385,14 +389,16 @@ def live(site, out, steps):
             meter = ledger.open(record)
             meter.update(10, 5, 2)
             say(out, json.dumps({"metered": record.id}).encode() + b"\\n")
-            meter.close(Outcome.COMPLETED)
+            meter.end(Outcome.COMPLETED)
+            meter.close()
             await ledger.flush()
             say(out, json.dumps({"safe": record.id}).encode() + b"\\n")
             running.update(7, 2, 0)
             if record is records[2]:
                 await ledger.settle()
         await ledger.settle()
-        running.close(Outcome.COMPLETED)
+        running.end(Outcome.COMPLETED)
+        running.close()
         await ledger.close()
         os._exit(0)
 
@@ -482,7 +488,8 @@ async def request(ledger):
         meter.update(10, tokens, 0)
         os.write(1, f"{record.id} {tokens}\\n".encode())
         await asyncio.sleep(0)
-    meter.close(Outcome.COMPLETED)
+    meter.end(Outcome.COMPLETED)
+    meter.close()
 
 async def main():
     store = await Store.open(job["url"], job["blobs"], job["secret"].encode())

@@ -36,14 +36,31 @@ def test_cached_tokens_cost_as_others_by_default() -> None:
 def test_the_most_specific_price_is_used() -> None:
     prices = [
         flat("1"),
-        flat("2", adapter="support"),
         flat("3", tenant="tn_1"),
         flat("4", tenant="tn_1", adapter="support"),
     ]
-    for count, expected in ((4, 4), (3, 3), (2, 2), (1, 1)):
+    for count, expected in ((3, 4), (2, 3), (1, 1)):
         assert amount(*prices[:count]) == 13 * expected * 10**4
     assert amount(*prices, adapter="other") == 13 * 3 * 10**4
     assert amount(*prices, tenant_id="tn_2", adapter=None) == 13 * 10**4
+
+
+def test_what_was_computed_has_a_price_where_the_operator_wants_it() -> None:
+    counts = {"computed_prompt_tokens": 8, "generated_tokens": 50}
+    rates = {"prompt": Decimal(1), "completion": Decimal(10), "cached": Decimal("0.5")}
+    assert amount(Price(**rates), **counts) == (6 * 1 + 3 * 10) * 10**4 + 4 * 5 * 10**3
+    assert amount(Price(**rates, basis="computed"), **counts) == (8 * 1 + 50 * 10) * 10**4 + 4 * 5 * 10**3
+    assert amount(Price(**rates, basis="computed")) == amount(Price(**rates)), "of records of an earlier version"
+    with pytest.raises(ValueError, match=r"prices\.basis"):
+        Price(basis="told")  # type: ignore[arg-type]
+
+
+def test_an_adapter_named_like_a_cheap_one_is_not_cheap() -> None:
+    """Its tenant chose the name. A price by name alone, which would hold for every tenant, is rejected."""
+    prices = [flat("1"), flat("0.1", tenant="tn_1", adapter="support")]
+    assert amount(*prices, tenant_id="tn_2") == 13 * 10**4
+    with pytest.raises(ValueError, match=r"prices\.adapter 'support' needs prices\.tenant"):
+        flat("0.1", adapter="support")
 
 
 @pytest.mark.parametrize("price", ["-1", "NaN", "Infinity", "0.00001", "1000001"])

@@ -2,17 +2,24 @@
 
 import errno
 import os
+import struct
+from binascii import crc32
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loragate.adapter_store.limits import MAX_LIMIT
 from loragate.adapter_store.usage.record import Outcome
+from loragate.engine.config import MAX_MODEL_ID
+from loragate.gateway.limits.operations import LeaseRecord
+from loragate.gateway.limits.subject import Subject
 from loragate.gateway.metering import spool as spool_module
-from loragate.gateway.metering.live_counters import LiveCounters, interrupted_records
+from loragate.gateway.metering.live_counters import LiveCounters, interrupted_requests
 from loragate.gateway.metering.record_format import decode_record, decode_records, encode_record
 from loragate.gateway.metering.recovery import lock_dead_workers
 from loragate.gateway.metering.spool import Spool
@@ -142,15 +149,25 @@ def test_open_calls_outlive_their_process(tmp_path: Path) -> None:
     calls = LiveCounters(tmp_path, slots=4)
     first, second, third = (opened() for _ in range(3))
     slots = [calls.take(record) for record in (first, second, third)]
-    calls.update(slots[0], 7, 3, 2, 15, 200)  # type: ignore[arg-type]
+    calls.update(slots[0], 7, 3, 2, 15, 200, 5, 4)  # type: ignore[arg-type]
     calls.update(slots[1], 1, 1, 0, None, 9)  # type: ignore[arg-type]
     calls.free(slots[1])  # type: ignore[arg-type]
     cut = {"outcome": Outcome.CRASHED}
     expected = {
-        replace(first, prompt_tokens=7, completion_tokens=3, cached_tokens=2, ttft_ms=15, duration_ms=200, **cut),
-        replace(third, **cut),
+        replace(
+            first,
+            prompt_tokens=7,
+            completion_tokens=3,
+            cached_tokens=2,
+            ttft_ms=15,
+            duration_ms=200,
+            computed_prompt_tokens=5,
+            generated_tokens=4,
+            **cut,
+        ),
+        replace(third, computed_prompt_tokens=0, generated_tokens=0, **cut),
     }
-    assert set(interrupted_records(tmp_path)) == expected
+    assert {request.record for request in interrupted_requests(tmp_path)} == expected
     assert calls.in_use == 2
 
 
@@ -162,14 +179,39 @@ def test_a_reused_slot_has_no_delivered_tokens(tmp_path: Path) -> None:
     calls.update(slot, 7, 3, 2, 15, 200)
     calls.free(slot)
     calls.take(opened())
-    (record,) = interrupted_records(tmp_path)
+    record = interrupted_requests(tmp_path)[0].record
     assert (record.prompt_tokens, record.completion_tokens, record.ttft_ms) == (0, 0, None)
 
 
-def test_a_record_that_is_too_long_for_a_slot_gets_none(tmp_path: Path) -> None:
+def test_the_longest_record_has_a_slot(tmp_path: Path) -> None:
+    """Every field as long as it may be, and a lease on every limit: it would not be billed after a crash without."""
+    kinds = ("requests", "tokens", "concurrency", "day", "month")
+    subject = Subject("a:" + "i" * 64, "", {}, dict.fromkeys(kinds, MAX_LIMIT))  # type: ignore[arg-type]  # of kinds
+    longest = opened(
+        request_id="r" * 128,
+        tenant_id="t" * 64,
+        key_id="k" * 64,
+        endpoint="completions",
+        base_model="\U00010348" * MAX_MODEL_ID,
+        adapter="a" * 64,
+        adapter_version=10**15,
+        adapter_alias="l" * 64,
+    )
     calls = LiveCounters(tmp_path, slots=1)
-    assert calls.take(opened(base_model="m" * 1000)) is None
-    assert calls.take(opened()) is not None
+    assert calls.take(longest, LeaseRecord("l" * 32, MAX_LIMIT, [subject] * 3)) is not None
+    (found,) = interrupted_requests(tmp_path)
+    assert (found.record.id, found.lease) == (longest.id, LeaseRecord("l" * 32, MAX_LIMIT, [subject] * 3))
+
+
+def test_counters_of_the_version_before_are_read(tmp_path: Path) -> None:
+    """A worker of it was killed, and the server was upgraded."""
+    document = orjson.dumps(RECORDS[0])
+    slot = struct.pack("@QQQqqII", 7, 3, 2, 15, 200, len(document), crc32(document)) + document
+    (tmp_path / "open").write_bytes(slot.ljust(1024, b"\0") + bytes(1024))
+    (found,) = interrupted_requests(tmp_path)
+    record = replace(RECORDS[0], prompt_tokens=7, completion_tokens=3, cached_tokens=2, ttft_ms=15, duration_ms=200)
+    assert found.record == replace(record, outcome=Outcome.CRASHED)
+    assert found.lease is None
 
 
 def test_missing_space_for_slots_is_reported_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
