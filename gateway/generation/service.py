@@ -99,8 +99,9 @@ class GenerationService:
                 if choice.finished:
                     continue
                 piece = choice.push(delta)
-                done = choice.finished and all(choice.finished for choice in choices)
-                if choice.finished and not done and not delta.finish_reason:  # a stop string: the engine knows none
+                done = all(choice.finished for choice in choices)
+                # The engine knows no stop strings; leaving aborts the completions that are left at the end.
+                if piece.finish_reason and not delta.finish_reason and not done:
                     observer.abort(delta.index)
                 is_first = delta.cached_tokens and delta.index == 0
                 yield replace(piece, cached_tokens=delta.cached_tokens) if is_first else piece

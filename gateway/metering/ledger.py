@@ -45,8 +45,10 @@ class _Rates:
     @classmethod
     def of(cls, price: Price) -> "_Rates":
         cached = price.prompt if price.cached is None else price.cached
-        digits = (int(each.scaleb(_PRICE_DIGITS)) for each in (price.prompt, cached, price.completion))
-        return cls(*digits, computed=price.basis == "computed")
+        prompt, cached_, completion = (
+            int(each.scaleb(_PRICE_DIGITS)) for each in (price.prompt, cached, price.completion)
+        )
+        return cls(prompt, cached_, completion, price.basis == "computed")
 
     def amount(self, record: UsageRecord) -> int:
         cached = record.cached_tokens
