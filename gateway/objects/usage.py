@@ -44,10 +44,10 @@ class UsageSums(TypedDict):
     cached_tokens: Count
     training_tokens: Count
     training_seconds: Count
-    computed_prompt_tokens: Count
-    generated_tokens: Count
     amount: Amount
     currency: str | None
+    computed_prompt_tokens: Count
+    generated_tokens: Count
 
 
 class UsageRow(UsageSums):
@@ -137,10 +137,10 @@ def sum_fields(sums: stored.UsageSums, currency: str | None) -> UsageSums:
         "cached_tokens": sums.cached_tokens,
         "training_tokens": sums.training_tokens,
         "training_seconds": sums.training_ms // 1000,
-        "computed_prompt_tokens": sums.computed_prompt_tokens,
-        "generated_tokens": sums.generated_tokens,
         "amount": amount_text(sums.amount) if priced else None,
         "currency": currency,
+        "computed_prompt_tokens": sums.computed_prompt_tokens,
+        "generated_tokens": sums.generated_tokens,
     }
 
 

@@ -86,9 +86,12 @@ def submit(engine: LocalEngine, prompt: int, name: str | None, way: int, new: in
 
 
 def client_view(outputs: list[Output], index: int, near: Callable[[Any], Any] = list) -> list[Any]:
-    """Return what a client receives, except how much of its prompt was cached; `near` rounds numbers for comparison."""
+    """Return what a client receives, except how much of its prompt was cached; `near` rounds numbers for comparison.
+
+    Without the end of what it aborted, which is for the accounts.
+    """
     received = []
-    for o in (o for o in outputs if o.index == index):
+    for o in (o for o in outputs if o.index == index and o.finish is not FinishReason.ABORTED):
         logprobs = [] if o.logprob is None else [o.logprob.logprob, *(n for pair in o.logprob.top for n in pair)]
         received.append((o.token, o.finish, o.error, near(logprobs), near(o.embedding or ())))
     return received

@@ -22,10 +22,11 @@ from tests.gateway.stub_engine import StubEngine
 from tests.gateway.usage_records import NOON, opened
 
 IN_MARCH = {"start": "2026-03-01", "end": "2026-04-01"}
-SUMS = (
+DELIVERED = (
     *("requests", "prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens"),
     *("training_tokens", "training_seconds", "amount", "currency"),
 )
+SUMS = (*DELIVERED, "computed_prompt_tokens", "generated_tokens")
 
 
 @pytest.fixture
@@ -46,6 +47,7 @@ async def settle(store: Store, *records: UsageRecord) -> None:
 async def records(gateway: Gateway, store: Store) -> list[UsageRecord]:
     """Usage of two tenants over three days."""
     mine = {"tenant_id": gateway.tenant_id, "prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 5}
+    mine |= {"computed_prompt_tokens": 6, "generated_tokens": 7}
     made = [
         opened(**mine, started_at=NOON),
         opened(**mine, started_at=NOON, adapter_version=4, key_id="key2"),
@@ -75,6 +77,8 @@ def sums(requests: int) -> dict[str, Any]:
         "training_seconds": 0,
         "amount": None,
         "currency": None,
+        "computed_prompt_tokens": 6 * requests,
+        "generated_tokens": 7 * requests,
     }
 
 
