@@ -122,4 +122,5 @@ async def test_the_rest_of_a_failed_request_ends_in_the_engine(gateway: Gateway)
     body = {"model": MODEL_ID, "prompt": [7], "max_tokens": 200, "n": 2}
     async with gateway.http() as http:
         assert (await http.post("/v1/completions", json=body)).status_code == 500
-    assert await gateway.engine.aborted.get() == gateway.engine.submits[-1].request_id
+    async with asyncio.timeout(10):
+        assert await gateway.engine.aborted.get() == gateway.engine.submits[-1].request_id
