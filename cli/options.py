@@ -24,6 +24,11 @@ PanelPort = Annotated[
     int | None,
     typer.Option(help="The port of the web panel; 0 picks a free one. [default: 8001]", rich_help_panel=_SERVER),
 ]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(help="The certificate of the ports, PEM. [default: no TLS]", rich_help_panel=_SERVER),
+]
+TlsKey = Annotated[Path | None, typer.Option(help="The key of the certificate, PEM.", rich_help_panel=_SERVER)]
 DrainSeconds = Annotated[
     float | None,
     typer.Option(help="How long running requests may take after SIGTERM. [default: 25]", rich_help_panel=_SERVER),
@@ -41,14 +46,17 @@ BaseUrl = Annotated[
 ApiKey = Annotated[
     str | None,
     typer.Option(
-        help="A tenant's key; prefer LORAGATE_API_KEY or OPENAI_API_KEY. [default: the key of the demo's first tenant]",
+        help="A tenant's key, or @FILE that contains it. Other users can see the command line: prefer @FILE or "
+        "LORAGATE_API_KEY. [default: the key of the demo's first tenant]",
         rich_help_panel=_CLIENT,
     ),
 ]
 AdminKey = Annotated[
     str | None,
     typer.Option(
-        help="The admin key; prefer LORAGATE_ADMIN_KEY. [default: the demo's admin key]", rich_help_panel=_CLIENT
+        help="The admin key, or @FILE that contains it. Other users can see the command line: prefer @FILE or "
+        "LORAGATE_ADMIN_KEY. [default: the demo's admin key]",
+        rich_help_panel=_CLIENT,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,18 @@ class ProvisionError(Exception):
     """The server rejected a request; the message has the request and the response."""
 
 
-def provision(assets: DemoAssets, base_url: str, admin_key: str, data_dir: Path) -> None:
+def provision(
+    assets: DemoAssets, base_url: str, admin_key: str, data_dir: Path, *, verify: ssl.SSLContext | bool = True
+) -> None:
     """Create what is missing, keep what exists, and write `data_dir/demo.json` (mode 0600).
 
     Keys in an existing `demo.json` are kept as long as they work. An adapter is uploaded if the tenant has none of that
-    name, or if it is from another build than last time. Raise ProvisionError or httpx.TransportError.
+    name, or if it is from another build than last time. `verify` is how a server with TLS is verified. Raise
+    ProvisionError or httpx.TransportError.
     """
     known = read_demo_file(data_dir)
     # The server is local: a proxy from the environment must not be used.
-    with httpx.Client(base_url=base_url, timeout=_TIMEOUT_S, trust_env=False) as client:
+    with httpx.Client(base_url=base_url, timeout=_TIMEOUT_S, trust_env=False, verify=verify) as client:
         tenants = tuple(_provision_tenant(client, admin_key, tenant, known, assets.digest) for tenant in assets.tenants)
     demo = DemoFile(admin_key, assets.digest, tenants)
     if demo != known:

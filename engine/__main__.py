@@ -1,16 +1,22 @@
 """Run the engine alone, on a machine that has only torch, transformers and grpc:
 
 python -m loragate.engine --model ./my-model --listen 127.0.0.1:7000 --cache-dir /var/cache/loragate
+
+LORAGATE_ENGINE_SECRET must be the one that gateways have.
 """
 
 import argparse
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from loragate.engine.config import EngineConfig
 from loragate.engine.runtime.log_format import log_to_stderr
+from loragate.engine.server.access import check_access
 from loragate.engine.server.server import run
+
+_VARIABLE = "LORAGATE_ENGINE_SECRET"
 
 
 def main() -> None:
@@ -18,6 +24,8 @@ def main() -> None:
         prog="python -m loragate.engine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for field in dataclasses.fields(EngineConfig):
+        if field.name == "secret":
+            continue  # every user of the machine can read a command line
         required = field.default is dataclasses.MISSING
         parser.add_argument(
             f"--{field.name.replace('_', '-')}",
@@ -29,7 +37,8 @@ def main() -> None:
     arguments = parser.parse_args()
     log_to_stderr()
     try:
-        config = EngineConfig(**vars(arguments))
+        config = EngineConfig(**vars(arguments), secret=os.environ.get(_VARIABLE, ""))
+        check_access(config)
     except ValueError as error:
         parser.error(str(error))
     run(config)

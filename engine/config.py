@@ -83,3 +83,6 @@ class EngineConfig(EngineOptions):
     model: str  # a directory, or a hub id
     listen: str  # "unix:/…/engine.sock" or "host:port"
     cache_dir: Path  # adapter files by digest
+    secret: str = field(default="", repr=False)  # which every call brings; a server needs one
+    tls_cert: Path | None = None  # PEM, with intermediate certificates; needed on addresses beyond this machine
+    tls_key: Path | None = None

@@ -73,6 +73,8 @@ class ServiceConfig:
     blob_url: str
     secret_key: bytes = field(repr=False)
     engine_target: str
+    engine_secret: str = field(repr=False)
+    engine_ca: Path | None
     workspace: Path
     trainer: TrainerSettings
     nice: int = MAX_NICENESS  # serving takes precedence

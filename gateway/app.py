@@ -158,7 +158,11 @@ async def _open_services(
         ledger.settle_lease = limiter.settle_interrupted
         stack.push_async_callback(limiter.close)
         client = EngineClient(
-            config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout
+            config.engine_target,
+            StoreAdapterSource(store),
+            secret=config.engine_secret,
+            ca=config.engine_ca,
+            heartbeat_timeout=config.heartbeat_timeout,
         )
         reconciler = Reconciler(store, client)
 

@@ -49,6 +49,8 @@ def uvicorn_settings(app: FastAPI, config: GatewayConfig) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        ssl_certfile=config.tls_cert,
+        ssl_keyfile=config.tls_key,
         # Longer than clients keep idle connections: the server must not close one on which a request is about to come.
         timeout_keep_alive=max(1, round(config.stall_seconds)),
         timeout_graceful_shutdown=int(_LAST_ERROR_SECONDS),
@@ -84,7 +86,7 @@ class _DrainingServer(uvicorn.Server):
         collect_less_often()
         if self._shares:
             for sock in sockets or []:
-                acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
+                acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections), self.config.ssl)
                 self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn only closes it
 
     def _protocol(self) -> GuardedProtocol:

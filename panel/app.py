@@ -18,11 +18,12 @@ from loragate.panel.config import PanelConfig
 from loragate.panel.cookie import SessionCookie
 from loragate.panel.guard import SIGN_IN, Guard
 from loragate.panel.origins import Origins
-from loragate.panel.page_headers import PageHeaders
+from loragate.panel.page_headers import PageHeaders, give_nonces_to_templates
 from loragate.panel.pages import register
+from loragate.panel.request_bodies import RequestBodies
 from loragate.panel.sessions import Sessions
 from loragate.panel.sign_in import SignIn
-from loragate.panel.sockets import guard_sockets
+from loragate.panel.sockets import SignedOutSockets, guard_sockets
 
 _STATIC = Path(__file__).parent / "static"
 
@@ -30,8 +31,8 @@ _STATIC = Path(__file__).parent / "static"
 def create_app(config: PanelConfig, port: int) -> FastAPI:
     """Create the application. Call this once per process, because NiceGUI's application is global."""
     sessions = Sessions(config)
-    cookie = SessionCookie(f"{config.gateway_url} {port}")
-    origins = Origins(config.public_url)
+    origins = Origins(config.public_url, config.hosts, tls=config.tls_cert is not None)
+    cookie = SessionCookie(f"{config.gateway_url} {port}", always_secure=origins.always_secure)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -48,6 +49,8 @@ def create_app(config: PanelConfig, port: int) -> FastAPI:
         Middleware(GZipMiddleware),
         Middleware(PageHeaders),
         Middleware(Guard, sessions=sessions, cookie=cookie, origins=origins),
+        Middleware(RequestBodies, read_seconds=config.stall_seconds),
+        Middleware(SignedOutSockets),
     ]
     app = FastAPI(
         lifespan=lifespan,
@@ -65,6 +68,7 @@ def create_app(config: PanelConfig, port: int) -> FastAPI:
     app.include_router(transfers.router)
     app.mount("/static", StaticFiles(directory=_STATIC))
     register()
+    give_nonces_to_templates()
     ui.run_with(
         app,
         title="loragate",

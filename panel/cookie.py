@@ -5,15 +5,20 @@ import hmac
 import secrets
 from http.cookies import CookieError, SimpleCookie
 
+_HOST_ONLY = "__Host-"  # browsers accept such a cookie only over TLS, from the host itself, for all of its paths
+
 
 class SessionCookie:
     """Signs session ids with a key of this process, which no session outlives.
 
-    The cookie's name contains a hash of `instance`, because browsers share cookies between the ports of a host.
+    The cookie's name contains a hash of `instance`, because browsers share cookies between the ports of a host. Over
+    TLS it has the prefix `__Host-`, so that another host of the domain cannot set it. With `always_secure`, a cookie
+    without the prefix is not read.
     """
 
-    def __init__(self, instance: str) -> None:
-        self.name = f"loragate-panel-{hashlib.sha256(instance.encode()).hexdigest()[:8]}"
+    def __init__(self, instance: str, *, always_secure: bool = False) -> None:
+        self._name = f"loragate-panel-{hashlib.sha256(instance.encode()).hexdigest()[:8]}"
+        self._accepted = (_HOST_ONLY + self._name,) if always_secure else (_HOST_ONLY + self._name, self._name)
         self._key = secrets.token_bytes(32)
 
     def header(self, session_id: str, *, secure: bool) -> str:
@@ -27,10 +32,10 @@ class SessionCookie:
     def sent(self, cookies: str) -> str | None:
         """Return the unchecked value of this cookie in a request's `Cookie` header."""
         try:
-            morsel = SimpleCookie(cookies).get(self.name)
+            parsed = SimpleCookie(cookies)
         except CookieError:
             return None
-        return None if morsel is None else morsel.value
+        return next((parsed[name].value for name in self._accepted if name in parsed), None)
 
     def session_id(self, value: str) -> str | None:
         """Return the session id of a value that this process has signed, else None."""
@@ -43,4 +48,5 @@ class SessionCookie:
         return hmac.new(self._key, session_id.encode(), "sha256").hexdigest()
 
     def _header(self, value: str, secure: bool) -> str:
-        return f"{self.name}={value}; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if secure else "")
+        name = _HOST_ONLY + self._name if secure else self._name
+        return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if secure else "")

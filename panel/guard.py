@@ -16,6 +16,7 @@ _FILES = ("/static/", "/_nicegui/")
 _PER_CLIENT = "/_nicegui/client/"
 SOCKET = "/_nicegui_ws/"
 _READING = ("GET", "HEAD")
+_OTHER_HOST = "The panel does not have this name: its operator can add it to LORAGATE_PANEL__HOSTS."
 
 
 class Guard:
@@ -51,6 +52,8 @@ class Guard:
 
     def _rejection(self, scope: Scope, headers: Headers, session: Session | None) -> Response | None:
         path: str = scope["path"]
+        if not self._origins.names(headers):
+            return JSONResponse({"error": {"message": _OTHER_HOST}}, 421)
         if scope["type"] == "websocket" or path.startswith(SOCKET):
             return None  # see sockets.py: only a rejected handshake makes the browser reload the page
         if scope["method"] not in _READING and not self._origins.own(scope["scheme"], headers):

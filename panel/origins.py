@@ -1,19 +1,39 @@
-"""The origins whose pages may send requests to the panel."""
+"""The names under which browsers reach the panel, and the origins whose pages may send requests to it."""
 
-from collections.abc import Mapping
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 
 class Origins:
-    """Compares the `Origin` header with the panel's own origin: the requested host, or the public URL."""
+    """Compares the `Host` header with the panel's names, and `Origin` with its own origin: the requested host, or the
+    public URL.
 
-    def __init__(self, public_url: str | None) -> None:
+    The names are those of the public URL, of this machine and those in `hosts`. An IP address is always accepted: no
+    other site's name can stand for it.
+    """
+
+    def __init__(self, public_url: str | None, hosts: Iterable[str] = (), *, tls: bool = False) -> None:
         self._public = None if public_url is None else _origin(public_url)
+        self._tls = tls
+        named = {urlsplit(public_url).hostname or ""} if public_url else _names_of_this_machine()
+        self._hosts = named | {host.lower() for host in hosts} | {"localhost"}
 
     @property
     def listed(self) -> list[str] | None:
         """Return the origins known beforehand; None means the origin of the requested host."""
         return None if self._public is None else [self._public]
+
+    @property
+    def always_secure(self) -> bool:
+        """Whether browsers cannot reach the panel without TLS."""
+        return self._public.startswith("https://") if self._public else self._tls
+
+    def names(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the requested host is one of the panel's."""
+        host = _hostname(headers.get("host", ""))
+        return host in self._hosts or _is_address(host)
 
     def own(self, scheme: str, headers: Mapping[str, str]) -> bool:
         """Return whether a request was sent by one of the panel's own pages."""
@@ -23,6 +43,26 @@ class Origins:
     def secure(self, scheme: str) -> bool:
         """Return whether browsers use only TLS."""
         return (self._public or f"{_http(scheme)}://").startswith("https://")
+
+
+def _names_of_this_machine() -> set[str]:
+    name = socket.gethostname().lower()
+    return {name, f"{name}.local", socket.getfqdn().lower()}
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _origin(url: str) -> str:

@@ -2,31 +2,32 @@
 
 import re
 import secrets
+from collections.abc import Callable
 
+from jinja2 import BaseLoader, Environment
+from nicegui.client import templates
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp as App
 from starlette.types import Message, Receive, Scope, Send
 
-_SCRIPT = re.compile(rb"<script(?=[\s>])")
+_SCRIPT = re.compile(r"<script(?=[\s>])")
 # Vue compiles templates in the browser, which it calls eval; NiceGUI styles elements inline.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; font-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
-_HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
-]
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
 
 
 class PageHeaders:
-    """Adds the headers, and gives each script of a page the nonce that its policy allows.
-
-    Users' texts are escaped in pages, so none of the scripts can be theirs.
-    """
+    """Adds the headers, and makes the nonce of each page's policy."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -35,38 +36,34 @@ class PageHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await self._app(scope, receive, _Marked(send).send)
+        nonce = secrets.token_urlsafe(16)
+        scope.setdefault("state", {})["csp_nonce"] = nonce
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update({**_HEADERS, "content-security-policy": _POLICY.format(nonce=nonce)})
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
 
 
-class _Marked:
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._nonce = secrets.token_urlsafe(16)
-        self._start: Message | None = None  # of a page, which is sent once its body is complete
-        self._body = b""
+def give_nonces_to_templates() -> None:
+    """Make NiceGUI's templates write the nonce into their own script elements, once per process.
 
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            await self._begin(message)
-        elif self._start is None:
-            await self._send(message)
-        else:
-            self._body += message.get("body", b"")
-            if not message.get("more_body", False):
-                await self._finish(self._start)
+    Only the text of a template gets it, never a value that the template shows. A script that a user's text smuggled
+    into a page would therefore have no nonce.
+    """
+    loader = templates.env.loader
+    assert loader is not None
+    if not isinstance(loader, _WithNonces):
+        templates.env.loader = _WithNonces(loader)
 
-    async def _begin(self, message: Message) -> None:
-        policy = _POLICY.format(nonce=self._nonce).encode()
-        headers = [*message["headers"], *_HEADERS, (b"content-security-policy", policy)]
-        started = {**message, "headers": headers}
-        if any(name == b"content-type" and value.startswith(b"text/html") for name, value in headers):
-            self._start = started
-        else:
-            await self._send(started)
 
-    async def _finish(self, start: Message) -> None:
-        body = _SCRIPT.sub(b'<script nonce="%s"' % self._nonce.encode(), self._body)
-        headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
-        start["headers"] = [*headers, (b"content-length", str(len(body)).encode())]
-        await self._send(start)
-        await self._send({"type": "http.response.body", "body": body})
+class _WithNonces(BaseLoader):
+    def __init__(self, loader: BaseLoader) -> None:
+        self._loader = loader
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str | None, Callable[[], bool] | None]:
+        source, name, is_current = self._loader.get_source(environment, template)
+        return _SCRIPT.sub('<script nonce="{{ request.state.csp_nonce }}"', source), name, is_current

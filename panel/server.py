@@ -3,8 +3,10 @@
 import socket
 
 import uvicorn
+from fastapi import FastAPI
 
 from loragate.panel.config import PanelConfig
+from loragate.panel.connections import bounded_protocol
 
 _SHUTDOWN_SECONDS = 3  # for the connections of open pages, which do not end on their own
 
@@ -14,13 +16,22 @@ def run(config: PanelConfig, sock: socket.socket) -> None:
     from loragate.panel.app import create_app
 
     app = create_app(config, sock.getsockname()[1])
-    settings = uvicorn.Config(
+    uvicorn.Server(uvicorn_settings(app, config)).run(sockets=[sock])
+
+
+def uvicorn_settings(app: FastAPI, config: PanelConfig) -> uvicorn.Config:
+    """Return uvicorn's settings for this application."""
+    return uvicorn.Config(
         app,
+        http=bounded_protocol(config.stall_seconds, config.max_connections),
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(config.trusted_proxies),
+        forwarded_allow_ips=list(config.trusted_proxies),
+        ssl_certfile=config.tls_cert,
+        ssl_keyfile=config.tls_key,
         ws_max_size=1 << 20,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
-    uvicorn.Server(settings).run(sockets=[sock])

@@ -13,8 +13,8 @@ from loragate.panel.api import Api, ApiError, SignedOut
 from loragate.panel.caller import caller_from
 from loragate.panel.config import PanelConfig
 from loragate.panel.cookie import SessionCookie
+from loragate.panel.failure_delays import FailureDelays
 from loragate.panel.guard import SIGN_IN
-from loragate.panel.login_throttle import LoginThrottle
 from loragate.panel.origins import Origins
 from loragate.panel.sessions import Session, Sessions
 
@@ -36,7 +36,7 @@ class SignIn:
         self._sessions = sessions
         self._cookie = cookie
         self._origins = origins
-        self._throttle = LoginThrottle()
+        self._failures = FailureDelays()
 
     async def show(self, request: Request) -> Response:
         """Return the sign-in page, with the reason why the last session ended."""
@@ -46,14 +46,12 @@ class SignIn:
         """Handle a posted key: start a session with a new id, or return the page with the reason."""
         form = await _form(request)
         target = _own_path(form.get("next", "/"))
-        wait = self._throttle.record(request.client.host if request.client else "")
-        if wait > 0:
-            return _page(f"Too many attempts. Try again in {wait:.0f} seconds.", target, 429)
-        api = Api(self._config.gateway_url, form.get("key", "").strip())
+        api = Api(self._config.gateway_url, form.get("key", "").strip(), self._config.gateway_cert)
         try:
             caller = caller_from(await api.get("/v1/whoami"))
         except (ApiError, ValueError) as error:  # ValueError: characters that no header can contain
             await api.close()
+            await self._failures.delay(request.client.host if request.client else "")
             return _page(_why_not(error), target, 401 if isinstance(error, SignedOut) else 200)
         self._end_session(request)
         session = self._sessions.begin(caller, api)

@@ -4,6 +4,7 @@ NiceGUI identifies a page only by an id. Its handlers of socket.io events are ca
 to the session that the page was created for. Otherwise the browser has to reload the page, and gets the sign-in page.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
@@ -11,12 +12,60 @@ from urllib.parse import parse_qs
 
 from nicegui import core
 from socketio.exceptions import ConnectionRefusedError
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loragate.panel.guard import Guard
+from loragate.panel.guard import SOCKET, Guard
 from loragate.panel.sessions import Session, Sessions
 
+_MAX_SIGNED_OUT = 64  # requests and sockets at once
+_MAX_ENGINE_SOCKETS = 2000  # above this number, only signed-in callers open further ones
+_SIGNED_OUT_SECONDS = 10.0  # enough to be rejected, which makes a page reload
 _GUARDED = ("event", "javascript_response", "ack", "log", "handshake")
+_POLICY_VIOLATION = 1008  # a close code of the WebSocket protocol
 _RELOAD = "Implicit handshake failed"  # NiceGUI's own message, which its script recognizes
+
+
+class SignedOutSockets:
+    """Bounds what callers without a session can keep open: few requests and sockets, each for a short time."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_socket = scope["type"] in ("http", "websocket") and scope["path"].startswith(SOCKET)
+        if not is_socket or scope["state"]["session"] is not None:
+            await self._app(scope, receive, send)
+        elif self._running >= _MAX_SIGNED_OUT or len(core.sio.eio.sockets) >= _MAX_ENGINE_SOCKETS:
+            await _refuse(scope, receive, send)
+        else:
+            self._running += 1
+            try:
+                await self._serve_briefly(scope, receive, send)
+            finally:
+                self._running -= 1
+
+    async def _serve_briefly(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            async with asyncio.timeout(_SIGNED_OUT_SECONDS):
+                await self._app(scope, receive, watched)
+        except TimeoutError:
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+            elif not started:
+                await _refuse(scope, receive, send)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response("Sign in first.", 403)(scope, receive, send)
 
 
 def guard_sockets(guard: Guard, sessions: Sessions, origins: list[str] | None) -> None:

@@ -31,11 +31,16 @@ def provision(
 
     Example: `loragate demo provision --base-url http://127.0.0.1:8000`
     """
-    from loragate.cli.client.http.connect import find_admin_key, find_base_url
+    from loragate.cli.client.http.connect import find_admin_key, find_server, key_from
     from loragate.cli.settings.load import load
     from loragate.demo.build import build as build_demo
     from loragate.demo.provision import provision as provision_demo
+    from loragate.gateway.http.tls import pinned
 
-    settings = load(base_url=base_url, admin_key=admin_key, data_dir=data_dir)
+    options = {"base_url": base_url, "admin_key": key_from(admin_key), "data_dir": data_dir}
+    settings = load(**options)
+    server = find_server(settings, options)
     assets = build_demo(settings.data_dir / "demo")
-    provision_demo(assets, find_base_url(settings), find_admin_key(settings), settings.data_dir)
+    verify = True if server.certificate is None else pinned(server.certificate)
+    key = find_admin_key(settings, options, server)
+    provision_demo(assets, server.base_url, key, settings.data_dir, verify=verify)

@@ -21,29 +21,44 @@ def engine(
     max_model_len: Annotated[
         int | None, typer.Option(help="Maximum length of prompt and completion, in tokens. [default: the model's]")
     ] = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
 ) -> None:
     """Start only the engine, for example in a container of its own. `loragate serve` starts it for you.
 
-    Only gateways need to reach its port: keep it off public networks.
+    Only gateways and fine-tuning workers need to reach its port. They bring a secret with each call, which all derive
+    from LORAGATE_SECRET_KEY, or have as LORAGATE_ENGINE_SECRET. An address beyond this machine needs TLS.
 
     Examples:
 
     - `loragate engine --model ~/models/Llama-3.2-1B-Instruct`
-    - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --adapter-slots 64`
+    - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --tls-cert engine.pem --tls-key engine.key`
     """
+    from loragate.cli.data_dir.preparation import engine_secret
     from loragate.cli.errors import BAD_SETTING, CliError
     from loragate.cli.settings.load import load
+    from loragate.cli.standalone.tls import check_tls
     from loragate.engine.runtime.log_format import log_to_stderr
 
     given = {"listen": listen, "dtype": dtype, "adapter_slots": adapter_slots, "max_model_len": max_model_len}
     chosen = {name: value for name, value in given.items() if value is not None}
-    settings = load(model=model, data_dir=data_dir, config=config, engine=chosen or None)
+    settings = load(
+        model=model, tls_cert=tls_cert, tls_key=tls_key, data_dir=data_dir, config=config, engine=chosen or None
+    )
     if settings.model is None:
         raise CliError("no model to serve: give --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
     log_to_stderr(settings.log_format)
+    check_tls(settings)
+    access = {"secret": engine_secret(settings), "tls_cert": settings.tls_cert, "tls_key": settings.tls_key}
+    engine_config = settings.engine.config(settings.model, settings.data_dir, **access)
 
+    from loragate.engine.server.access import check_access
     from loragate.engine.server.server import run
 
-    run(settings.engine.config(settings.model, settings.data_dir))
+    try:
+        check_access(engine_config)
+    except ValueError as error:
+        raise CliError(str(error), BAD_SETTING) from None
+    run(engine_config)

@@ -14,6 +14,8 @@ def gateway(
     host: options.Host = None,
     port: options.Port = None,
     grpc_port: options.GrpcPort = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     drain_seconds: options.DrainSeconds = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
@@ -36,6 +38,7 @@ def gateway(
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.gateway import gateway_config, prepare
     from loragate.cli.standalone.ports import address_of, listen, reserve
+    from loragate.cli.standalone.tls import check_tls, warn_without_tls
     from loragate.engine.runtime.log_format import log_to_stderr
 
     settings = load(
@@ -43,12 +46,16 @@ def gateway(
         host=host,
         port=port,
         grpc_port=grpc_port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         drain_seconds=drain_seconds,
         data_dir=data_dir,
         config=config,
     )
     log_to_stderr(settings.log_format)
+    check_tls(settings)
     if descriptor is None or grpc_address is None:
+        warn_without_tls(settings)
         prepare(settings)
         listener = listen(settings.host, settings.port)
         held = reserve(settings.host, settings.grpc_port)

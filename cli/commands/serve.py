@@ -23,6 +23,8 @@ def serve(
             help="Number of gateway processes; more than one needs Redis. [default: 1]", rich_help_panel="Server"
         ),
     ] = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     drain_seconds: options.DrainSeconds = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
@@ -52,6 +54,8 @@ def serve(
         grpc_port=grpc_port,
         panel_port=panel_port,
         workers=workers,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         drain_seconds=drain_seconds,
         data_dir=data_dir,
         config=config,

@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from loragate.adapter_store.auth.secret_key import load_or_create_secret_key
+from loragate.adapter_store.auth.secret_key import derive_key, load_or_create_secret_key
 from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
@@ -69,6 +69,14 @@ def secret_key(settings: Settings) -> bytes:
         return load_or_create_secret_key(settings.data_dir, given)
     except StoreError as error:
         raise CliError(error.message, BAD_SETTING) from None
+
+
+def engine_secret(settings: Settings) -> str:
+    """Return the secret that the engine requires of its clients: the configured one, else one derived from the secret
+    key. Raise CliError."""
+    if settings.engine_secret is not None:
+        return settings.engine_secret.get_secret_value()
+    return derive_key(secret_key(settings), "engine link").hex()
 
 
 async def prepare_store(settings: Settings) -> str | None:

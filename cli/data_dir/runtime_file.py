@@ -24,6 +24,7 @@ class Pids:
 class Runtime:
     """The addresses of a running server's parts; None for a part that does not run.
 
+    `tls_cert` is the file with the certificate that its ports show; None without TLS.
     `optional` are the parts that the server can do without, each with its problem, or None.
     """
 
@@ -32,6 +33,7 @@ class Runtime:
     grpc_target: str | None = None
     panel_url: str | None = None
     optional: Mapping[str, str | None] = field(default_factory=dict)
+    tls_cert: str | None = None
 
 
 def write(data_dir: Path, runtime: Runtime) -> None:
@@ -48,14 +50,25 @@ def remove(data_dir: Path) -> None:
     (data_dir / FILE_NAME).unlink(missing_ok=True)
 
 
-def base_url(data_dir: Path) -> str | None:
-    """Return the running server's address, or None if no server is running."""
+@dataclass(frozen=True)
+class Running:
+    """What a client on this machine needs of a running server. `tls_cert` is the certificate that it shows."""
+
+    base_url: str
+    tls_cert: Path | None
+
+
+def read(data_dir: Path) -> Running | None:
+    """Return the running server, or None if no server is running."""
     try:
         content = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    url = content.get("base_url") if isinstance(content, dict) else None
-    return url if isinstance(url, str) else None
+    found = content if isinstance(content, dict) else {}
+    url, certificate = found.get("base_url"), found.get("tls_cert")
+    if not isinstance(url, str):
+        return None
+    return Running(url, Path(certificate) if isinstance(certificate, str) else None)
 
 
 @dataclass(frozen=True)
@@ -65,3 +78,4 @@ class Addresses:
     base_url: str
     grpc_target: str
     panel_url: str | None = None
+    tls_cert: Path | None = None  # which clients on this machine expect

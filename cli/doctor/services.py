@@ -52,9 +52,9 @@ def check_tracing(settings: Settings) -> list[Finding]:
 
 def check_port(settings: Settings) -> Finding:
     """Check that the port is free, or used by the server that runs in this data directory."""
-    running = runtime_file.base_url(settings.data_dir)
+    running = runtime_file.read(settings.data_dir)
     if running is not None:
-        return ok("port", f"a server runs at {running}")
+        return ok("port", f"a server runs at {running.base_url}")
     try:
         listen(settings.host, settings.port).close()
     except CliError as error:

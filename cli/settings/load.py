@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict, SettingsError
 
 from loragate.cli.errors import BAD_SETTING, CliError
-from loragate.cli.settings.model import DEFAULT_FILE, PREFIX, Settings
+from loragate.cli.settings.model import PREFIX, Settings
 from loragate.cli.settings.names import environment_names, suggestion, unknown_variables
+from loragate.cli.settings.sources import settings_file
 
 _NAMED = re.compile(r"([a-z_]+(?:\.[a-z_]+)+) ")
 
@@ -24,7 +25,7 @@ def load(**options: Any) -> Settings:
     """
     given = {name: value for name, value in options.items() if value is not None}
     _reject_unknown_variables()
-    file = _settings_file(given)
+    file = settings_file(given)
 
     class Sources(Settings):
         model_config = SettingsConfigDict(toml_file=file)
@@ -45,16 +46,6 @@ def _reject_unknown_variables() -> None:
     for name in unknown_variables(Settings, os.environ):
         hint = suggestion(name.upper(), environment_names(Settings))
         raise CliError(f"unknown setting {name} in the environment{hint}", BAD_SETTING)
-
-
-def _settings_file(given: Mapping[str, object]) -> Path | None:
-    named = given.get("config") or os.environ.get(f"{PREFIX}CONFIG")
-    if not named:
-        return DEFAULT_FILE if DEFAULT_FILE.exists() else None
-    path = Path(str(named)).expanduser()
-    if not path.exists():
-        raise CliError(f"the settings file {path} (--config or {PREFIX}CONFIG) does not exist", BAD_SETTING)
-    return path
 
 
 def _explain(error: ValidationError, given: Mapping[str, object], file: Path | None) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -29,6 +29,8 @@ from loragate.cli.settings.types import (
     HttpUrl,
     HubUrl,
     Limit,
+    Names,
+    Networks,
     Port,
     RedisUrl,
     Reporters,
@@ -57,8 +59,8 @@ class EngineSettings(EngineOptions):
     listen: str | None = None
     cache_dir: AbsolutePath | None = None
 
-    def config(self, model: str, data_dir: Path) -> EngineConfig:
-        """Return the configuration that the engine process is started with."""
+    def config(self, model: str, data_dir: Path, **access: Any) -> EngineConfig:
+        """Return the configuration that the engine process is started with. `access` has its secret and certificate."""
         options = {each.name: getattr(self, each.name) for each in fields(EngineOptions)}
         if self.model_id is None and not Path(model).expanduser().is_dir():
             options["model_id"] = model.partition("@")[0]  # without its revision
@@ -67,6 +69,7 @@ class EngineSettings(EngineOptions):
             listen=self.listen or DEFAULT_ENGINE_ADDRESS,
             cache_dir=self.cache_dir or data_dir / "engine-cache",
             **options,
+            **access,
         )
 
 
@@ -102,15 +105,21 @@ class ImportSettings(ImportConfig):
 
 class PanelSettings(BaseModel):
     """`LORAGATE_PANEL__<NAME>`, or `[panel]` in the file. `public_url` is the address that browsers use, if it differs
-    from the one that the panel listens on; `gateway_url` is the HTTP API, by default the one on this machine."""
+    from the one that the panel listens on; `gateway_url` is the HTTP API, by default the one on this machine, and
+    `gateway_cert` the only certificate that it may show."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = True
     gateway_url: HttpUrl | None = None
+    gateway_cert: AbsolutePath | None = None
     public_url: HttpUrl | None = None
+    hosts: Names = ()
+    trusted_proxies: Networks = ()
     idle_seconds: PositiveFloat = 3600.0
     session_seconds: PositiveFloat = 43_200.0
+    max_connections: PositiveInt = 1000
+    stall_seconds: PositiveFloat = 15.0
 
 
 class LimitSettings(BaseModel):
@@ -163,6 +172,8 @@ class Settings(BaseSettings):
     port: Port = 8000
     grpc_port: Port = 50051
     panel_port: Port = 8001
+    tls_cert: AbsolutePath | None = None
+    tls_key: AbsolutePath | None = None
     data_dir: AbsolutePath = Field(default=Path(".loragate"), validate_default=True)
     workers: PositiveInt = 1
     replicas: PositiveInt = 1
@@ -188,6 +199,8 @@ class Settings(BaseSettings):
     admin_key: AdminKey | None = None
     secret_key: SecretKey | None = None
     engine_target: str | None = None
+    engine_secret: SecretKey | None = None
+    engine_ca: AbsolutePath | None = None
     tool_parser: ToolParser | None = None
     oidc: OidcConfig = OidcConfig()
     tracing: TracingConfig = TracingConfig()

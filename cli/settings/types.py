@@ -1,5 +1,6 @@
 """The types of single settings, each with its check."""
 
+import ipaddress
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -66,6 +67,15 @@ def _parse_list(given: Any) -> Any:
     return [name.strip() for name in given.split(",") if name.strip()]
 
 
+def _networks(given: tuple[str, ...]) -> tuple[str, ...]:
+    for each in given:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError:
+            raise ValueError(f"must be addresses or networks such as 10.0.0.0/8, got {each!r}") from None
+    return given
+
+
 def _none_if_named(given: Any) -> Any:
     return None if given == NONE else given
 
@@ -81,6 +91,8 @@ Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
 ToolParser = Annotated[str, AfterValidator(_tool_parser)]
 Reporter = Literal["tensorboard", "mlflow", "wandb"]
 Reporters = Annotated[tuple[Reporter, ...], NoDecode, BeforeValidator(_parse_list)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list)]
+Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list), AfterValidator(_networks)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
 SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]

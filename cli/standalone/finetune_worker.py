@@ -5,10 +5,11 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from loragate.adapter_store.ids import random_base62
-from loragate.cli.data_dir.preparation import make_data_dir, secret_key
+from loragate.cli.data_dir.preparation import engine_secret, make_data_dir, secret_key
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
+from loragate.engine.link_security import check_target
 from loragate.finetune.config import MAX_NICENESS, ServiceConfig, TrainerPatience
 from loragate.finetune.sandbox import Sandbox, SandboxUnavailable, find_sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
@@ -28,13 +29,20 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         raise CliError(f"LORAGATE_FINETUNE__REPORT_TO: {', '.join(unknown)} is not installed", BAD_SETTING)
     make_data_dir(settings)
     chosen = settings.finetune
+    target = settings.engine_target or DEFAULT_ENGINE_ADDRESS
+    try:
+        check_target(target, settings.engine_ca)
+    except ValueError as error:
+        raise CliError(str(error), BAD_SETTING) from None
     return ServiceConfig(
         name=name or f"worker-{random_base62(12)}",
         model=settings.model,
         database_url=settings.effective_database_url,
         blob_url=settings.effective_blob_url,
         secret_key=secret_key(settings),
-        engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
+        engine_target=target,
+        engine_secret=engine_secret(settings),
+        engine_ca=settings.engine_ca,
         workspace=settings.finetune_workspace,
         trainer=_trainer_settings(chosen),
         nice=chosen.nice,

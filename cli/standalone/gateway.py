@@ -2,7 +2,14 @@
 
 import asyncio
 
-from loragate.cli.data_dir.preparation import check_replicas, make_data_dir, prepare_store, print_admin_key, secret_key
+from loragate.cli.data_dir.preparation import (
+    check_replicas,
+    engine_secret,
+    make_data_dir,
+    prepare_store,
+    print_admin_key,
+    secret_key,
+)
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, Settings
 from loragate.gateway.config.gateway import GatewayConfig
@@ -25,6 +32,10 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             blob_url=settings.effective_blob_url,
             secret_key=secret_key(settings),
             engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
+            engine_secret=engine_secret(settings),
+            engine_ca=settings.engine_ca,
+            tls_cert=settings.tls_cert,
+            tls_key=settings.tls_key,
             data_dir=settings.data_dir,
             grpc_listen=grpc_listen,
             redis_url=settings.redis_url,

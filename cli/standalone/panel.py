@@ -15,7 +15,14 @@ def panel_config(settings: Settings) -> "PanelConfig":
     panel = settings.panel
     return PanelConfig(
         gateway_url=panel.gateway_url or f"http://127.0.0.1:{settings.port}",
+        gateway_cert=panel.gateway_cert,
         public_url=panel.public_url,
+        hosts=panel.hosts,
+        trusted_proxies=panel.trusted_proxies,
+        tls_cert=settings.tls_cert,
+        tls_key=settings.tls_key,
         idle_seconds=panel.idle_seconds,
         session_seconds=panel.session_seconds,
+        max_connections=panel.max_connections,
+        stall_seconds=panel.stall_seconds,
     )

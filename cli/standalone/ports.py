@@ -3,6 +3,7 @@
 import errno
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from loragate.cli.errors import CliError
 
@@ -67,9 +68,9 @@ def _bound(host: str, port: int, option: int, setting: PortSetting) -> socket.so
     return bound
 
 
-def url_of(listener: socket.socket) -> str:
-    """Return the URL at which a client on this machine reaches the listener."""
-    return f"http://{target_of(listener)}"
+def url_of(listener: socket.socket, certificate: Path | None = None) -> str:
+    """Return the URL at which a client on this machine reaches the listener, which has TLS if it has a certificate."""
+    return f"{'http' if certificate is None else 'https'}://{target_of(listener)}"
 
 
 def target_of(bound: socket.socket) -> str:

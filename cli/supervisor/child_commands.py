@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
+from loragate.cli.data_dir.preparation import engine_secret
 from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import finetuning, panel, shared_metrics
 from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 
-_ENGINE = ("log_format", "model", "data_dir", "engine")
+_ENGINE = ("log_format", "model", "data_dir", "engine", "engine_secret")
 _GATEWAY = (
     "log_format",
     "data_dir",
@@ -37,6 +38,9 @@ _GATEWAY = (
     "blob_url",
     "secret_key",
     "engine_target",
+    "engine_secret",
+    "tls_cert",
+    "tls_key",
     "tool_parser",
     "oidc",
     "tracing",
@@ -63,7 +67,8 @@ class Programs:
     def engine(self, model: str) -> Program:
         """Return the engine, on its private socket unless the settings name an address."""
         engine = replace(self.settings.engine, listen=self.engine_target)
-        chosen = self.settings.model_copy(update={"model": model, "engine": engine})
+        secret = SecretStr(engine_secret(self.settings))  # the secret key itself opens more than the engine needs
+        chosen = self.settings.model_copy(update={"model": model, "engine": engine, "engine_secret": secret})
         return Program("engine", our_command("engine"), child_environment(chosen, _ENGINE))
 
     def gateway(self) -> Program:
@@ -89,5 +94,5 @@ class Programs:
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
         """Return the command that creates the demo's tenants over HTTP."""
         chosen = self.settings.model_copy(update={"base_url": base_url, "admin_key": SecretStr(admin_key)})
-        environment = child_environment(chosen, ("data_dir", "base_url", "admin_key"))
+        environment = child_environment(chosen, ("data_dir", "base_url", "admin_key", "tls_cert"))
         return Program("demo", our_command("demo", "provision"), environment)

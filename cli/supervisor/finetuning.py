@@ -33,6 +33,17 @@ _SETTINGS = (
     "engine_target",
     "finetune",
 )
+_SETTINGS = (
+    "log_format",
+    "model",
+    "data_dir",
+    "database_url",
+    "blob_url",
+    "secret_key",
+    "engine_target",
+    "engine_secret",
+    "finetune",
+)
 
 
 def part(settings: Settings, model: str, engine_target: str, notify: Callable[[str], None]) -> OptionalPart | None:

@@ -3,19 +3,24 @@
 import asyncio
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import httpx
+
+from loragate.cli.data_dir.runtime_file import Addresses
+from loragate.gateway.http.tls import pinned
 
 _POLL_SECONDS = 0.25
 _RESPONSE_SECONDS = 5.0
 _READY_WORKERS = re.compile(r"^loragate_gateway_ready_workers (\S+)$", re.MULTILINE)
 
 
-async def until_ready(base_url: str, workers: int, notify: Callable[[str], None]) -> None:
+async def until_ready(where: Addresses, workers: int, notify: Callable[[str], None]) -> None:
     """Return when `/readyz` responds with 200 and this many workers are ready. Reports what is missing when it
     changes."""
     missing = ""
-    async with httpx.AsyncClient(base_url=base_url, timeout=_RESPONSE_SECONDS, trust_env=False) as client:
+    async with local_client(where.tls_cert, base_url=where.base_url, timeout=_RESPONSE_SECONDS) as client:
         while True:
             found = await _missing_parts(client, workers)
             if not found:
@@ -24,6 +29,12 @@ async def until_ready(base_url: str, workers: int, notify: Callable[[str], None]
                 notify(f"waiting for {found}")
             missing = found
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def local_client(certificate: Path | None, **options: Any) -> httpx.AsyncClient:
+    """Return a client of a port of this server, which shows this certificate if it has TLS."""
+    verify = True if certificate is None else pinned(certificate)
+    return httpx.AsyncClient(trust_env=False, verify=verify, **options)
 
 
 async def _missing_parts(client: httpx.AsyncClient, workers: int) -> str:

@@ -13,12 +13,14 @@ from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.errors import BAD_SETTING, FAILED, CliError
 from loragate.cli.settings.model import Settings
 from loragate.cli.standalone.ports import address_of, listen, reserve, target_of, url_of
+from loragate.cli.standalone.tls import check_tls, warn_without_tls
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.notifications import Notifications
 from loragate.cli.supervisor.panel import panel_listener
 from loragate.cli.supervisor.stop_signals import stop_signals
 from loragate.cli.supervisor.supervisor import Supervisor
+from loragate.engine.link_security import is_local
 from loragate.engine.runtime.log_format import log_to_stderr
 
 
@@ -28,7 +30,9 @@ async def serve(settings: Settings, make_programs: Callable[..., Programs] = Pro
     Raises CliError.
     """
     check_combination(settings)
+    check_tls(settings)
     log_to_stderr(settings.log_format)
+    warn_without_tls(settings)
     make_data_dir(settings)
     notifications = Notifications(settings.log_format)
     with stop_signals() as signals, lock_data_dir(settings.data_dir):
@@ -42,7 +46,12 @@ async def serve(settings: Settings, make_programs: Callable[..., Programs] = Pro
         ):
             panel_descriptor = None if panel is None else panel.fileno()
             programs = make_programs(settings, target, listener.fileno(), address_of(held), panel_descriptor)
-            where = Addresses(url_of(listener), target_of(held), None if panel is None else url_of(panel))
+            where = Addresses(
+                url_of(listener, settings.tls_cert),
+                target_of(held),
+                None if panel is None else url_of(panel, settings.tls_cert),
+                settings.tls_cert,
+            )
             try:
                 await Supervisor(settings, programs, where, signals, notifications).run()
             finally:
@@ -86,6 +95,12 @@ def _engine_target(settings: Settings) -> Iterator[str]:
             yield target
     elif given.endswith(":0"):
         raise CliError("LORAGATE_ENGINE__LISTEN needs a port number, so that the gateway finds the engine", BAD_SETTING)
+    elif not is_local(given):
+        raise CliError(
+            f"LORAGATE_ENGINE__LISTEN is {given}, which other machines can reach, but `loragate serve` is the engine's "
+            "only client: choose a Unix socket or a loopback address, or start `loragate engine` with TLS",
+            BAD_SETTING,
+        )
     else:
         yield given
 

@@ -63,7 +63,7 @@ class Supervisor:
             self._notifications.admin_key(new_key)
         admin_key = self._demo_admin_key(new_key) if self._settings.demo else None
         self._spawn_all(await self._model())
-        await until_ready(self._where.base_url, self._settings.workers, self._notifications.event)
+        await until_ready(self._where, self._settings.workers, self._notifications.event)
         if admin_key is not None:
             await run_once(self._programs.demo_provision(self._where.base_url, admin_key))
             demo_key.remove_draft(self._settings.data_dir)
@@ -112,7 +112,8 @@ class Supervisor:
         pids = Pids(supervisor=os.getpid(), gateway=gateways, engine=engine, **others)
         troubles = {name: child.trouble for name, child in self._optional.items()}
         where = self._where
-        runtime = Runtime(where.base_url, pids, where.grpc_target, where.panel_url, troubles)
+        certificate = None if where.tls_cert is None else str(where.tls_cert)
+        runtime = Runtime(where.base_url, pids, where.grpc_target, where.panel_url, troubles, certificate)
         runtime_file.write(self._settings.data_dir, runtime)
 
     def _run_in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import grpc
@@ -21,6 +22,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 from loragate.engine.client.channel_options import CLIENT_OPTIONS
 from loragate.engine.client.frames import FrameQueue
 from loragate.engine.client.heartbeat import HeartbeatMonitor
+from loragate.engine.link_security import is_unix, metadata_of
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -33,6 +35,7 @@ _UNARY_SECONDS = 10
 PARTS_IN_FLIGHT = 8
 _WITHOUT_RESULT = (pb.FINISH_REASON_ERROR, pb.FINISH_REASON_ABORTED)
 _BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_REPEATS = 60  # attempts after which the log repeats why the engine rejects them
 
 
 class EngineError(Exception):
@@ -93,13 +96,24 @@ class RequestObserver(Protocol):
 class EngineClient:
     """Sends requests, receives deltas, and provides adapter bytes on demand. Reconnects automatically."""
 
-    def __init__(self, target: str, source: AdapterSource, *, heartbeat_timeout: float = 15.0) -> None:
-        """Create a client of the engine at `target`.
+    def __init__(
+        self,
+        target: str,
+        source: AdapterSource,
+        *,
+        secret: str = "",
+        ca: Path | None = None,
+        heartbeat_timeout: float = 15.0,
+    ) -> None:
+        """Create a client of the engine at `target`, which demands `secret`.
 
+        `ca` is a file with the certificate of an engine that is reached with TLS, or of the authority that signed it.
         After `heartbeat_timeout` seconds without a message, the session of an engine whose process still answers pings
         ends.
         """
         self._target = target
+        self._metadata = metadata_of(secret)
+        self._ca = ca
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout
         self._channel: grpc.aio.Channel | None = None
@@ -110,7 +124,7 @@ class EngineClient:
 
     async def start(self) -> None:
         """Start connecting in the background, and return at once."""
-        self._channel = grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
+        self._channel = _open_channel(self._target, self._ca)
         self._runner = asyncio.create_task(self._run_connection_loop(), name="engine-session")
 
     async def close(self) -> None:
@@ -134,22 +148,29 @@ class EngineClient:
 
     async def describe(self) -> pb.Manifest:
         """Return the manifest of the loaded base model. Raises EngineUnavailable."""
-        return await self._call(self._stub().Describe(pb.DescribeRequest(), timeout=_UNARY_SECONDS))
+        return await self._call(
+            self._stub().Describe(pb.DescribeRequest(), timeout=_UNARY_SECONDS, metadata=self._metadata)
+        )
 
     async def stats(
         self, request: pb.StatsRequest | None = None, *, timeout_seconds: float = _UNARY_SECONDS
     ) -> pb.StatsResponse:
         """Return counters and gauges as of the last step. Raises EngineUnavailable, at the latest after the timeout."""
-        return await self._call(self._stub().Stats(request or pb.StatsRequest(), timeout=timeout_seconds))
+        return await self._call(
+            self._stub().Stats(request or pb.StatsRequest(), timeout=timeout_seconds, metadata=self._metadata)
+        )
 
     async def inventory(self, *, timeout_seconds: float = _UNARY_SECONDS) -> pb.InventoryResponse:
         """Return the adapters that the engine holds, by tier. Raises EngineUnavailable."""
-        return await self._call(self._stub().Inventory(pb.InventoryRequest(), timeout=timeout_seconds))
+        return await self._call(
+            self._stub().Inventory(pb.InventoryRequest(), timeout=timeout_seconds, metadata=self._metadata)
+        )
 
     async def trace(self, last_steps: int = 0) -> bytes:
         """Return the last steps, or all that are recorded, in Chrome's trace-event format. Raises EngineUnavailable."""
         request = pb.TraceRequest(last_steps=last_steps)
-        response: pb.TraceResponse = await self._call(self._stub().Trace(request, timeout=_UNARY_SECONDS))
+        call = self._stub().Trace(request, timeout=_UNARY_SECONDS, metadata=self._metadata)
+        response: pb.TraceResponse = await self._call(call)
         return response.json
 
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
@@ -202,13 +223,15 @@ class EngineClient:
         assert self._channel is not None
         failures = 0
         while True:
-            session = _Session(self._channel, self._source, self._heartbeat_timeout)
+            session = _Session(self._channel, self._source, self._metadata, self._heartbeat_timeout)
             session.send(pb.ClientFrame(pins=self._pins))
             session.send(pb.ClientFrame(prefetch=self._prefetch))
             try:
                 async for _ in session.run():
                     self._session, failures = session, 0
             except grpc.aio.AioRpcError as error:
+                if error.code() == grpc.StatusCode.UNAUTHENTICATED and failures % _REPEATS == 0:
+                    log.error("the engine rejects this process: %s", error.details())
                 log.debug("engine session ended: %s", error.code().name)
             except TimeoutError:
                 log.warning("no message from the engine for %.1f s: session dropped", self._heartbeat_timeout)
@@ -219,12 +242,26 @@ class EngineClient:
             failures += 1
 
 
+def _open_channel(target: str, ca: Path | None) -> grpc.aio.Channel:
+    if ca is None or is_unix(target):
+        return grpc.aio.insecure_channel(target, options=CLIENT_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+    return grpc.aio.secure_channel(target, credentials, options=CLIENT_OPTIONS)
+
+
 class _Session:
     """One stream and the requests in it."""
 
-    def __init__(self, channel: grpc.aio.Channel, source: AdapterSource, heartbeat_timeout: float) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        source: AdapterSource,
+        metadata: tuple[tuple[str, str], ...],
+        heartbeat_timeout: float,
+    ) -> None:
         self._channel = channel
         self._source = source
+        self._metadata = metadata
         self._heartbeat_timeout = heartbeat_timeout
         self._send_queue = FrameQueue()
         self._part_places = asyncio.Semaphore(PARTS_IN_FLIGHT)  # keeps large adapters from being in memory as a whole
@@ -236,7 +273,7 @@ class _Session:
 
     async def run(self) -> AsyncIterator[None]:
         """Yield once for each frame from the engine, until the session ends. Raises TimeoutError after silence."""
-        call = pb_grpc.EngineServiceStub(self._channel).Session(wait_for_ready=False)
+        call = pb_grpc.EngineServiceStub(self._channel).Session(wait_for_ready=False, metadata=self._metadata)
         writer = asyncio.create_task(self._write(call))
         expired = asyncio.create_task(self._heartbeat.wait_expired(self._heartbeat_timeout))
         expired.add_done_callback(lambda _: call.cancel())

@@ -25,6 +25,7 @@ from loragate.engine.runtime.interpreter import freeze_objects
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.server import session as sessions
+from loragate.engine.server.access import SecretRequired, check_access, listen
 from loragate.engine.server.conversions import delta_from, load_from, request_from
 from loragate.engine.server.stats import MAX_CACHED, build_inventory, build_stats
 from loragate.engine.startup.build import LoadedModel, build_core, load
@@ -168,7 +169,11 @@ def _keys(adapters: Iterable[pb.AdapterRef]) -> tuple[AdapterKey, ...]:
 
 
 def run(config: EngineConfig) -> None:
-    """Serve until SIGTERM or SIGINT. Exits with status 2 if the model is rejected, with the reason on stderr."""
+    """Serve until SIGTERM or SIGINT. Exits with status 2 if the model is rejected, with the reason on stderr.
+
+    Raise ValueError for a configuration that leaves the engine open to others.
+    """
+    check_access(config)
     try:
         loaded = load(config)
     except ModelRejected as error:
@@ -181,11 +186,10 @@ def run(config: EngineConfig) -> None:
 async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
     """Serve a loaded model on `config.listen`."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=compute_alone))
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[SecretRequired(config.secret)])
     service = EngineService(loaded, config)
     pb_grpc.add_EngineServiceServicer_to_server(service, server)
-    if server.add_insecure_port(config.listen) == 0 and not config.listen.startswith("unix:"):
-        raise OSError(f"cannot listen on {config.listen}")
+    listen(server, config)
     service.core.start()
     await server.start()
     log.info("engine ready: %s on %s", loaded.manifest.model_id, loaded.manifest.device)

@@ -11,6 +11,7 @@ from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.store import Store
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
 from loragate.engine.client.client import AdapterBytes, EngineClient, EngineUnavailable
+from loragate.finetune.config import ServiceConfig
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -64,9 +65,10 @@ class EngineLink:
 
 
 @asynccontextmanager
-async def connect_engine(target: str, store: Store) -> AsyncIterator[EngineLink]:
+async def connect_engine(config: ServiceConfig, store: Store) -> AsyncIterator[EngineLink]:
     """Connect to the engine, and reconnect whenever it returns, while the block runs."""
-    client = EngineClient(target, StoredAdapters(store))
+    source = StoredAdapters(store)
+    client = EngineClient(config.engine_target, source, secret=config.engine_secret, ca=config.engine_ca)
     await client.start()
     try:
         yield EngineLink(client)

@@ -39,7 +39,7 @@ async def serve(config: ServiceConfig) -> None:
     try:
         async with store.admin(write=True) as admin:
             await admin.job_queue.release_all(config.name)
-        async with connect_engine(config.engine_target, store) as engine:
+        async with connect_engine(config, store) as engine:
             write_pidfile(config.workspace)
             await (await _worker(config, store, engine)).run()
     finally:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from loragate.gateway.config.gateway import GatewayConfig
@@ -40,6 +41,13 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
     ]
 
 
+def _open_port(server: grpc.aio.Server, address: str, config: GatewayConfig) -> int:
+    if config.tls_cert is None or config.tls_key is None:
+        return server.add_insecure_port(address)
+    pair = (config.tls_key.read_bytes(), config.tls_cert.read_bytes())
+    return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+
+
 @asynccontextmanager
 async def serving(
     services: Services, interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
@@ -56,7 +64,7 @@ async def serving(
     handlers = [Dispatcher(services, METHODS, metrics)]
     server = grpc.aio.server(handlers=handlers, interceptors=interceptors, options=_options(config))
     try:
-        port = server.add_insecure_port(config.grpc_listen)
+        port = _open_port(server, config.grpc_listen, config)
     except RuntimeError:
         raise OSError(f"cannot listen on {config.grpc_listen}") from None
     await server.start()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import socket
+import ssl
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
@@ -22,12 +23,17 @@ class Acceptor:
     """`connections` returns how many connections this worker has. Can be closed like an `asyncio.Server`."""
 
     def __init__(
-        self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol], connections: Callable[[], int]
+        self,
+        listener: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        connections: Callable[[], int],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._protocol = protocol
         self._connections = connections
+        self._tls = tls
         self._next: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -78,7 +84,7 @@ class Acceptor:
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         try:
-            await self._loop.connect_accepted_socket(self._protocol, connection)
+            await self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls)
         except OSError as error:  # the client has left
             log.debug("a connection was closed before it was set up: %s", error.strerror)
             connection.close()

@@ -37,13 +37,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     Requests are not pipelined: input that arrives during a response is ignored, so that a disconnect is noticed. A
     connection with such input is closed after the response, and its client repeats the further requests.
+
+    An upgrade to WebSocket is declined like any other, unless uvicorn's settings name a WebSocket protocol.
     """
 
     stall_seconds: ClassVar[float] = 60.0
     connection_limit: ClassVar[ConnectionLimit | None] = None
 
     _ignores_input = False  # all further input is discarded
-    _wants_upgrade = False  # the client asks for another protocol
+    _wants_upgrade = False  # the client asks for another protocol, which it does not get
     _progressed = False  # the last read contained a complete head, part of a body, or the end of a request
     _idle_bytes = 0  # read since then
     _head_deadline: float | None = None  # for the next request's complete head
@@ -92,7 +94,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._ignores_input:
             return
         self._progressed = True
-        self._wants_upgrade = self.parser.should_upgrade()
+        becomes_websocket = self._becomes_websocket
+        self._wants_upgrade = self.parser.should_upgrade() and not becomes_websocket
         size, hosts = len(self.url), 0
         for name, value in self.headers:
             size += len(name) + len(value)
@@ -104,7 +107,8 @@ class GuardedProtocol(HttpToolsProtocol):
         elif not self._wants_upgrade:
             self._end_wait()
             super().on_headers_complete()
-            self.headers = []  # trailers after a body are not headers of the request
+            if not becomes_websocket:
+                self.headers = []  # trailers after a body are not headers of the request
 
     def on_body(self, body: bytes) -> None:
         self._progressed = True
@@ -130,6 +134,18 @@ class GuardedProtocol(HttpToolsProtocol):
         """Close the connection, which waits for a request, in favour of a newer one."""
         self.transport.close()
 
+    def handle_websocket_upgrade(self) -> None:
+        """Give the connection to the WebSocket protocol, which writes and closes it on its own."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.transport = cast(CoalescingTransport, self.transport).uncoalesced()
+        super().handle_websocket_upgrade()
+
+    @property
+    def _becomes_websocket(self) -> bool:
+        """Whether the current request is the handshake of a WebSocket."""
+        return bool(self.parser.should_upgrade() and self._should_upgrade())
+
     def send_400_response(self, msg: str) -> None:
         """Reject input that is not HTTP, unless input is ignored."""
         if not self._ignores_input:
@@ -148,7 +164,11 @@ class GuardedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if not self._ignores_input:
+            if self._ignores_input:
+                return
+            if self._becomes_websocket:
+                self.handle_websocket_upgrade()
+            else:
                 self._parse_without_upgrade(data[upgrade.args[0] :])
 
     def _parse_without_upgrade(self, rest: bytes) -> None:

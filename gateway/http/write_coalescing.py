@@ -27,6 +27,11 @@ class CoalescingTransport:
         self._written.clear()
         self._transport.abort()
 
+    def uncoalesced(self) -> asyncio.Transport:
+        """Send what was written, and return the transport itself."""
+        self._send()
+        return self._transport
+
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size() + sum(map(len, self._written))
 

@@ -11,6 +11,7 @@ from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.load import load
 from loragate.cli.settings.model import EngineSettings, Settings
 from loragate.cli.settings.names import environment_names
+from loragate.cli.standalone.gateway import gateway_config
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.engine.config import EngineConfig
 from loragate.gateway.config.prices import Price
@@ -140,7 +141,7 @@ def test_an_option_is_named_as_it_was_typed() -> None:
 
 
 def test_engine_settings_mirror_the_engine() -> None:
-    mirrored = {"model", *(field.name for field in fields(EngineSettings))}
+    mirrored = {"model", "secret", "tls_cert", "tls_key", *(field.name for field in fields(EngineSettings))}
     assert mirrored == {field.name for field in fields(EngineConfig)}
     ours = EngineSettings().config("model", Path("data"))
     theirs = EngineConfig("model", ours.listen, ours.cache_dir, model_id="model")
@@ -205,6 +206,34 @@ def test_the_traces_endpoint_reaches_only_the_gateway(monkeypatch: pytest.Monkey
 def test_secrets_reach_the_child_that_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(secret_key="s" * 32)
     assert child_environment(settings, ("secret_key",))["LORAGATE_SECRET_KEY"] == "s" * 32
+
+
+def test_the_engine_gets_a_secret_of_its_own(tmp_path: Path) -> None:
+    """Gateways derive the same one. The secret key, which opens more, stays with them."""
+    settings = load(data_dir=tmp_path, secret_key="s" * 32)
+    engine = Programs(settings, "unix:/engine.sock", 3, "127.0.0.1:50051").engine("model").environment
+    assert engine["LORAGATE_ENGINE_SECRET"] == gateway_config(settings, "127.0.0.1:0").engine_secret
+    assert "s" * 32 not in engine.values()
+    assert gateway_config(load(data_dir=tmp_path, engine_secret="t" * 16), "127.0.0.1:0").engine_secret == "t" * 16
+
+
+@pytest.mark.parametrize(
+    ("target", "ca", "accepted"),
+    [
+        ("unix:/run/engine.sock", None, True),
+        ("127.0.0.1:50100", None, True),
+        ("[::1]:50100", None, True),
+        ("engine:50100", None, False),
+        ("engine:50100", "ca.pem", True),
+    ],
+)
+def test_an_engine_on_another_machine_needs_tls(tmp_path: Path, target: str, ca: str | None, accepted: bool) -> None:
+    settings = load(data_dir=tmp_path, engine_target=target, engine_ca=ca)
+    if accepted:
+        assert gateway_config(settings, "127.0.0.1:0").engine_target == target
+        return
+    with pytest.raises(CliError, match="LORAGATE_ENGINE_CA"):
+        gateway_config(settings, "127.0.0.1:0")
 
 
 PRICES = """

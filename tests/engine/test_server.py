@@ -8,15 +8,19 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 from tiny_models import greedy
 
 from loragate.adapter_store.base_model.layout import layout_of
 from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
 from loragate.engine.client.client import AdapterBytes, EngineClient, EngineRequestError, EngineUnavailable
+from loragate.engine.link_security import metadata_of
 from loragate.v1 import engine_pb2 as pb
 
 PROMPT = [5, 9, 13, 21]
+SECRET = "the secret of the link"
 
 
 class FolderSource:
@@ -45,7 +49,8 @@ def spawn(tiny, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]
     def spawn() -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "loragate.engine", "--model", tiny.base, "--listen", target(tmp_path)]
         command += ["--cache-dir", tmp_path / "cache", "--threads", "1", "--adapter-slots", "2"]
-        processes.append(subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}))
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "LORAGATE_ENGINE_SECRET": SECRET}
+        processes.append(subprocess.Popen(command, env=environment))
         return processes[-1]
 
     yield spawn
@@ -61,7 +66,7 @@ def target(tmp_path: Path) -> str:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[tuple[EngineClient, FolderSource]]:
     source = FolderSource()
-    made = EngineClient(target(tmp_path), source, heartbeat_timeout=5.0)
+    made = EngineClient(target(tmp_path), source, secret=SECRET, heartbeat_timeout=5.0)
     await made.start()
     yield made, source
     await made.close()
@@ -86,6 +91,23 @@ async def tokens_of(client: EngineClient, request: pb.Submit) -> list[int]:
         return [token async for delta in deltas for token in delta.token_ids]
 
 
+async def nobody_else_may_call(tmp_path: Path) -> None:
+    """Every method of the service demands the secret, on a Unix socket, too; so does one that does not exist."""
+    async with grpc.aio.insecure_channel(target(tmp_path)) as channel:
+        service = pb.DESCRIPTOR.services_by_name["EngineService"]
+        methods = [f"/{service.full_name}/{method.name}" for method in service.methods]
+        for method in (*methods, f"/{service.full_name}/Invented"):
+            for metadata in ((), metadata_of(""), metadata_of("another secret"), metadata_of(SECRET) * 2):
+                call = channel.stream_stream(method)(iter([b""]), metadata=metadata)
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call.read()
+                assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED, method
+        call = channel.stream_stream(f"/{service.full_name}/Invented")(iter([b""]), metadata=metadata_of(SECRET))
+        with pytest.raises(grpc.aio.AioRpcError) as missing:
+            await call.read()
+        assert missing.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
 async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> None:  # type: ignore[no-untyped-def]
     """One process serves all parts of this test, because starting it takes seconds."""
     engine, source = client
@@ -96,6 +118,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
 
     manifest = await engine.describe()
     assert manifest.architecture == "LlamaForCausalLM"
+    await nobody_else_may_call(tmp_path)
     assert list(manifest.eos_token_ids) == [2]
     names = [m.name for m in manifest.modules if m.servable]
     assert "model.layers.0.self_attn.q_proj" in names
@@ -222,7 +245,12 @@ async def test_sigterm_ends_it_cleanly(spawn, client) -> None:  # type: ignore[n
 def test_a_rejected_model_exits_with_the_reason(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loragate.engine", "--model", tmp_path / "none", "--listen", target(tmp_path)]
     ended = subprocess.run(
-        [*command, "--cache-dir", tmp_path], capture_output=True, text=True, timeout=120, check=False
+        [*command, "--cache-dir", tmp_path],
+        env=os.environ | {"LORAGATE_ENGINE_SECRET": SECRET},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ended.returncode == 2
     assert "there is no folder" in ended.stderr

@@ -16,6 +16,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.http.tls import pinned
 from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.gateway.server import uvicorn_settings
 from loragate.gateway.services import Services
@@ -40,17 +41,21 @@ class Gateway:
     services: Services | None = None  # None: it runs in its own process
     server: uvicorn.Server | None = None
 
+    @property
+    def verify(self) -> ssl.SSLContext:
+        return _CERTIFICATES if self.config.tls_cert is None else pinned(self.config.tls_cert)
+
     def openai(self, key: str | None = None, *, max_retries: int = 0) -> AsyncOpenAI:
         return AsyncOpenAI(
             base_url=f"{self.base_url}/v1",
             api_key=key or self.key,
             max_retries=max_retries,
-            http_client=DefaultAsyncHttpxClient(verify=_CERTIFICATES),
+            http_client=DefaultAsyncHttpxClient(verify=self.verify),
         )
 
     def http(self, key: str | None = None) -> httpx.AsyncClient:
         headers = {"authorization": f"Bearer {key or self.key}"}
-        return httpx.AsyncClient(base_url=self.base_url, headers=headers, timeout=30, verify=_CERTIFICATES)
+        return httpx.AsyncClient(base_url=self.base_url, headers=headers, timeout=30, verify=self.verify)
 
     def admin(self) -> httpx.AsyncClient:
         return self.http(ADMIN_KEY)
@@ -117,7 +122,7 @@ async def serving(
     app = create_app(config, lifecycle)
     server = _Server(uvicorn_settings(app, config))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    base_url = f"{'https' if config.tls_cert else 'http'}://127.0.0.1:{sock.getsockname()[1]}"
     tenant_id, key, other_key = tenants
     try:
         while not server.started:

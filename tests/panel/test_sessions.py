@@ -10,7 +10,7 @@ from loragate.panel.api import Api, Json, SignedOut
 from loragate.panel.caller import Caller
 from loragate.panel.config import PanelConfig
 from loragate.panel.cookie import SessionCookie
-from loragate.panel.login_throttle import LoginThrottle
+from loragate.panel.failure_delays import FailureDelays
 from loragate.panel.origins import Origins
 from loragate.panel.sessions import Session, Sessions
 
@@ -119,22 +119,49 @@ def test_a_cookie_is_valid_in_its_own_process_only() -> None:
     assert other.session_id(value) is None
     assert cookie.session_id(value[:-1] + ("0" if value[-1] != "0" else "1")) is None
     assert cookie.session_id("ünïcode") is None
-    assert cookie.name == other.name != SessionCookie("here 8002").name
+    names = [each.header("", secure=False).partition("=")[0] for each in (cookie, other, SessionCookie("here 8002"))]
+    assert names[0] == names[1] != names[2]
 
 
-def test_attempts_are_allowed_again_after_a_while(clock: Clock) -> None:
-    attempts = LoginThrottle(max_attempts=2, seconds=60, now=clock)
-    assert [attempts.record("a") for _ in range(3)] == [0, 0, 60]
-    assert attempts.record("b") == 0
+def test_over_tls_no_other_host_can_set_the_cookie() -> None:
+    cookie = SessionCookie("here 8001", always_secure=True)
+    plain, secure = (cookie.header("an-id", secure=tls).partition(";")[0] for tls in (False, True))
+    assert secure.startswith("__Host-loragate-panel-")
+    assert cookie.sent(f"{plain}; {secure}") is not None
+    assert cookie.sent(plain) is None
+
+
+def test_failures_delay_responses_and_expire(clock: Clock) -> None:
+    failures = FailureDelays(free=2, max_delay=1.0, seconds=60, now=clock)
+    assert [failures.record("a") for _ in range(8)] == [0, 0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert failures.record("b") == 0
     clock.now += 61
-    assert attempts.record("a") == 0
+    assert failures.record("a") == 0
 
 
-def test_attempts_of_all_clients_are_bounded_together(clock: Clock) -> None:
-    attempts = LoginThrottle(max_attempts=2, seconds=60, now=clock)
-    waits = [attempts.record(f"address {number}") for number in range(21)]
-    assert waits[:20] == [0.0] * 20
-    assert waits[20] == 60
+def test_an_ipv6_network_is_one_address(clock: Clock) -> None:
+    failures = FailureDelays(free=1, now=clock)
+    assert [failures.record(f"2001:db8::{number}") for number in range(3)] == [0, 0.25, 0.5]
+    assert failures.record("2001:db8:0:1::1") == 0
+
+
+def test_the_table_of_failures_is_bounded(clock: Clock) -> None:
+    failures = FailureDelays(free=1, max_addresses=2, now=clock)
+    for address in ("a", "b", "c"):
+        failures.record(address)
+    assert [failures.record("c"), failures.record("a")] == [0.25, 0]
+
+
+async def test_delayed_responses_are_few(clock: Clock) -> None:
+    """A further one is not delayed at all: each keeps a connection."""
+    failures = FailureDelays(free=0, max_delayed=1, now=clock)
+    waiting = asyncio.create_task(failures.delay("a"))
+    await asyncio.sleep(0)
+    begun = asyncio.get_running_loop().time()
+    for _ in range(100):
+        await failures.delay("b")
+    assert asyncio.get_running_loop().time() == pytest.approx(begun, abs=0.2)
+    waiting.cancel()
 
 
 @pytest.mark.parametrize(

@@ -58,3 +58,16 @@ def _certificate(
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def server_files(folder: Path, name: str = "localhost") -> tuple[Path, Path, Path]:
+    """Return the files of a server's certificate and key, and of the authority that signed it."""
+    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root = _certificate("the tests' authority", root_key, "the tests' authority", root_key, authority=True)
+    leaf = _certificate(name, key, "the tests' authority", root_key, authority=False)
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files = folder / "tls.pem", folder / "tls.key", folder / "ca.pem"
+    for file, content in zip(files, (leaf.public_bytes(pem), secret, root.public_bytes(pem)), strict=True):
+        file.write_bytes(content)
+    return files

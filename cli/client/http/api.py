@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
 from loragate.cli.errors import CliError
+from loragate.gateway.http.tls import pinned
 
 _CONNECT_SECONDS = 5.0
 _RESPONSE_SECONDS = 300.0  # long enough for a long completion, or the check of a large upload
@@ -25,12 +27,13 @@ class NotFound(CliError):
 class Api:
     """The API of one server with one key. Every method raises CliError with the server's message and request id."""
 
-    def __init__(self, base_url: str, key: str) -> None:
+    def __init__(self, base_url: str, key: str, certificate: Path | None = None) -> None:
         self._base_url = base_url
         self._client = httpx.Client(
             base_url=base_url,
             headers={"Authorization": f"Bearer {key}"},
             timeout=httpx.Timeout(_RESPONSE_SECONDS, connect=_CONNECT_SECONDS),
+            verify=True if certificate is None else pinned(certificate),
         )
 
     def __enter__(self) -> "Api":

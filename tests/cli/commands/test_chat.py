@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from loragate.cli.data_dir import runtime_file
+from loragate.cli.data_dir.lock import lock_data_dir
 from loragate.cli.data_dir.runtime_file import Pids, Runtime
 from loragate.cli.main import app
 from tests.cli.running import ChatServer, chat_server
@@ -69,9 +70,13 @@ def test_a_stream_without_its_end_is_an_error(server: ChatServer) -> None:
     assert "ended before it was complete" in chat("hello", status=1).stderr
 
 
-def test_openais_variable_is_accepted_for_the_key(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openais_key_goes_to_openais_server_only(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LORAGATE_API_KEY")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-key")
+    assert "no API key" in chat("hello", status=1).stderr
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1")
+    assert "no API key" in chat("hello", status=1).stderr
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1/")
     chat("hello")
     assert server.keys == ["sk-key"]
 
@@ -87,8 +92,9 @@ def test_after_a_demo_start_no_options_are_needed(server: ChatServer, monkeypatc
         {"name": "two", "api_key": "lg-two", "adapters": ["pirate"]},
     ]
     (data_dir / "demo.json").write_text(json.dumps({"admin_key": "k" * 24, "tenants": tenants}))
-    chat("hello")
-    chat("hello", "--model", "pirate")
-    chat("hello", "--model", "pirate@default")
-    chat("hello", "--model", "elsewhere", "--api-key", "lg-given")
+    with lock_data_dir(data_dir):
+        chat("hello")
+        chat("hello", "--model", "pirate")
+        chat("hello", "--model", "pirate@default")
+        chat("hello", "--model", "elsewhere", "--api-key", "lg-given")
     assert server.keys == ["lg-one", "lg-two", "lg-two", "lg-given"]

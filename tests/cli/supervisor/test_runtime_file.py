@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loragate.cli.data_dir import runtime_file
-from loragate.cli.data_dir.runtime_file import Pids, Runtime
+from loragate.cli.data_dir.runtime_file import Pids, Running, Runtime
 
 
 def test_the_file_is_private_complete_and_replaced_atomically(tmp_path: Path) -> None:
@@ -27,13 +27,13 @@ def test_the_file_is_private_complete_and_replaced_atomically(tmp_path: Path) ->
 
 def test_clients_find_the_address_only_while_the_file_exists(tmp_path: Path) -> None:
     runtime_file.write(tmp_path, Runtime("http://127.0.0.1:1", Pids(1, (), None)))
-    assert runtime_file.base_url(tmp_path) == "http://127.0.0.1:1"
+    assert runtime_file.read(tmp_path) == Running("http://127.0.0.1:1", None)
     runtime_file.remove(tmp_path)
     runtime_file.remove(tmp_path)
-    assert runtime_file.base_url(tmp_path) is None
+    assert runtime_file.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"base_url": 1}'])
 def test_a_broken_file_means_no_server(tmp_path: Path, content: str) -> None:
     (tmp_path / "runtime.json").write_text(content)
-    assert runtime_file.base_url(tmp_path) is None
+    assert runtime_file.read(tmp_path) is None

@@ -1,0 +1,38 @@
+"""What protects the link between the engine and its clients: a secret with every call, and TLS between machines."""
+
+import ipaddress
+
+METADATA_KEY = "loragate-engine-secret"  # of the secret in a call's metadata
+_LOCAL_NAMES = ("localhost", "ip6-localhost")
+
+
+def metadata_of(secret: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a client's calls."""
+    return ((METADATA_KEY, secret),)
+
+
+def is_local(address: str) -> bool:
+    """Return whether only this machine can reach a gRPC address: a Unix socket, or a port of a loopback address."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = address.removeprefix("ipv4:").removeprefix("ipv6:").removeprefix("dns:").removeprefix("///")
+    host = host.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in _LOCAL_NAMES
+
+
+def is_unix(address: str) -> bool:
+    """Return whether a gRPC address is a Unix socket, on which TLS is never used."""
+    return address.startswith(("unix:", "unix-abstract:"))
+
+
+def check_target(target: str, ca: object) -> None:
+    """Raise ValueError for an engine on another machine without TLS: prompts, answers and the secret would be readable
+    on the network."""
+    if ca is None and not is_local(target):
+        raise ValueError(
+            f"the engine at {target} (engine_target) is reached over a network, which needs TLS: set "
+            "LORAGATE_ENGINE_CA to its certificate or that of the authority which signed it, or use a loopback address"
+        )

@@ -1,0 +1,66 @@
+"""Who may call the engine, and on which addresses it listens."""
+
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from loragate.engine.config import EngineConfig
+from loragate.engine.link_security import METADATA_KEY, is_local, is_unix
+
+_REJECTION = (
+    "the engine's secret is missing or wrong: give gateways, fine-tune workers and the engine the same "
+    "LORAGATE_SECRET_KEY or LORAGATE_ENGINE_SECRET"
+)
+
+
+def check_access(config: EngineConfig) -> None:
+    """Raise ValueError for an engine that anybody could call, or whose link other machines could read."""
+    if not config.secret:
+        raise ValueError("the engine needs a secret: set LORAGATE_ENGINE_SECRET to the one that gateways have")
+    if (config.tls_cert is None) != (config.tls_key is None):
+        raise ValueError("LORAGATE_TLS_CERT and LORAGATE_TLS_KEY belong together: set both or none")
+    if config.tls_cert is None and not is_local(config.listen):
+        raise ValueError(
+            f"engine.listen is {config.listen}, which other machines can reach: set LORAGATE_TLS_CERT and "
+            "LORAGATE_TLS_KEY, or listen on a Unix socket or a loopback address"
+        )
+
+
+class SecretRequired(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Rejects every call, of whatever method, that does not bring the secret."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        if self._is_given(details.invocation_metadata or ()):
+            return await continuation(details)
+        return _REJECTING
+
+    def _is_given(self, metadata: Any) -> bool:
+        given = [value for key, value in metadata if key == METADATA_KEY]
+        return len(given) == 1 and hmac.compare_digest(given[0].encode(), self._secret)
+
+
+async def _reject(requests: object, context: "grpc.aio.ServicerContext[Any, Any]") -> NoReturn:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, _REJECTION)
+
+
+# Rejects methods of all kinds, because it reads nothing of the request.
+_REJECTING = grpc.stream_stream_rpc_method_handler(_reject)  # type: ignore[arg-type]
+
+
+def listen(server: grpc.aio.Server, config: EngineConfig) -> None:
+    """Open the port: with TLS if there is a certificate, except on a Unix socket. Raise OSError if it is in use."""
+    if config.tls_cert is None or config.tls_key is None or is_unix(config.listen):
+        port = server.add_insecure_port(config.listen)
+    else:
+        pair = (config.tls_key.read_bytes(), config.tls_cert.read_bytes())
+        port = server.add_secure_port(config.listen, grpc.ssl_server_credentials([pair]))
+    if port == 0 and not is_unix(config.listen):
+        raise OSError(f"cannot listen on {config.listen}")

@@ -1,0 +1,92 @@
+"""Who may call the engine, and on which addresses it listens."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from certificates import server_files
+
+from loragate.engine.client.client import EngineClient, EngineUnavailable
+from loragate.engine.config import EngineConfig
+from loragate.engine.server.access import SecretRequired, check_access, listen
+from loragate.v1 import engine_pb2 as pb
+from loragate.v1 import engine_pb2_grpc as pb_grpc
+from tests.engine.client.test_heartbeat import NoAdapters
+
+SECRET = "the secret of the link"
+
+
+class Described(pb_grpc.EngineServiceServicer):
+    async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
+        return pb.Manifest(model_id="mine")
+
+
+@asynccontextmanager
+async def served(config: EngineConfig) -> AsyncIterator[None]:
+    check_access(config)
+    server = grpc.aio.server(interceptors=[SecretRequired(config.secret)])
+    pb_grpc.add_EngineServiceServicer_to_server(Described(), server)
+    listen(server, config)
+    await server.start()
+    yield
+    await server.stop(None)
+
+
+async def model_id(target: str, secret: str, ca: Path | None = None) -> str:
+    client = EngineClient(target, NoAdapters(), secret=secret, ca=ca)
+    await client.start()
+    try:
+        return (await client.describe()).model_id
+    finally:
+        await client.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("listens", ["0.0.0.0:50100", "[::]:50100", "10.0.0.1:50100", "gpu-1:50100", ":50100"])
+def test_addresses_beyond_this_machine_need_tls(tmp_path: Path, listens: str) -> None:
+    config = EngineConfig("model", listens, tmp_path, secret=SECRET)
+    with pytest.raises(ValueError, match="LORAGATE_TLS_CERT"):
+        check_access(config)
+    check_access(replace(config, tls_cert=tmp_path / "cert", tls_key=tmp_path / "key"))
+
+
+@pytest.mark.parametrize("listens", ["unix:/run/engine.sock", "127.0.0.1:50100", "localhost:50100", "[::1]:50100"])
+def test_this_machine_needs_a_secret_only(tmp_path: Path, listens: str) -> None:
+    config = EngineConfig("model", listens, tmp_path, secret=SECRET)
+    check_access(config)
+    with pytest.raises(ValueError, match="LORAGATE_ENGINE_SECRET"):
+        check_access(replace(config, secret=""))
+    with pytest.raises(ValueError, match="belong together"):
+        check_access(replace(config, tls_cert=tmp_path / "cert"))
+
+
+async def test_the_link_over_tls(tmp_path: Path) -> None:
+    cert, key, ca = server_files(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, _, other_ca = server_files(tmp_path / "other")
+    target = f"localhost:{free_port()}"
+    config = EngineConfig("model", target, tmp_path, secret=SECRET, tls_cert=cert, tls_key=key)
+    async with served(config):
+        assert await model_id(target, SECRET, ca) == "mine"
+        with pytest.raises(EngineUnavailable, match="UNAUTHENTICATED"):
+            await model_id(target, "another", ca)
+        for trusted in (other_ca, None):
+            with pytest.raises(EngineUnavailable, match="UNAVAILABLE"):
+                await model_id(target, SECRET, trusted)
+
+
+async def test_the_link_over_a_unix_socket(tmp_path: Path) -> None:
+    config = EngineConfig("model", f"unix:{tmp_path}/e.sock", tmp_path, secret=SECRET)
+    async with served(config):
+        assert await model_id(config.listen, SECRET) == "mine"
+        with pytest.raises(EngineUnavailable, match="UNAUTHENTICATED"):
+            await model_id(config.listen, "")
