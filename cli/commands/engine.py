@@ -36,7 +36,7 @@ def engine(
     - `loragate engine --model ~/models/Llama-3.2-1B-Instruct`
     - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --tls-cert engine.pem --tls-key engine.key`
     """
-    from loragate.cli.data_dir.preparation import engine_secret
+    from loragate.cli.data_dir.preparation import engine_secret, make_data_dir
     from loragate.cli.errors import BAD_SETTING, CliError
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.tls import check_tls
@@ -51,6 +51,7 @@ def engine(
         raise CliError("no model to serve: give --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
     log_to_stderr(settings.log_format)
     check_tls(settings)
+    make_data_dir(settings)
     access = {"secret": engine_secret(settings), "tls_cert": settings.tls_cert, "tls_key": settings.tls_key}
     engine_config = settings.engine.config(settings.model, settings.data_dir, **access)
 

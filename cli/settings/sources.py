@@ -36,22 +36,26 @@ def source_of(name: str, options: Mapping[str, object]) -> Source:
     file = settings_file(options)
     if file is None or name not in tomllib.loads(file.read_text(encoding="utf-8")):
         return Source.DEFAULT
-    return Source.FOLDER_FILE if file == DEFAULT_FILE else Source.NAMED_FILE
+    return Source.NAMED_FILE if _named_file(options) else Source.FOLDER_FILE
 
 
 def settings_file(options: Mapping[str, object]) -> Path | None:
     """Return the settings file: the named one, else the one in the current folder. Raises CliError if the named one
     is missing, or if others may have written the one in the folder."""
-    named = options.get("config") or os.environ.get(f"{PREFIX}CONFIG")
+    named = _named_file(options)
     if not named:
         if not DEFAULT_FILE.exists():
             return None
         check_ours(DEFAULT_FILE, f"name it with --config or {PREFIX}CONFIG if you trust it")
         return DEFAULT_FILE
-    path = Path(str(named)).expanduser()
+    path = Path(named).expanduser()
     if not path.exists():
         raise CliError(f"the settings file {path} (--config or {PREFIX}CONFIG) does not exist", BAD_SETTING)
     return path
+
+
+def _named_file(options: Mapping[str, object]) -> str:
+    return str(options.get("config") or os.environ.get(f"{PREFIX}CONFIG") or "")
 
 
 def check_ours(path: Path, otherwise: str) -> None:

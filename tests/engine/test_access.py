@@ -33,8 +33,10 @@ async def served(config: EngineConfig) -> AsyncIterator[None]:
     pb_grpc.add_EngineServiceServicer_to_server(Described(), server)
     listen(server, config)
     await server.start()
-    yield
-    await server.stop(None)
+    try:
+        yield
+    finally:
+        await server.stop(None)
 
 
 async def model_id(target: str, secret: str, ca: Path | None = None) -> str:

@@ -17,6 +17,7 @@ def test_the_file_is_private_complete_and_replaced_atomically(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(path.read_text()) == {
         "base_url": "http://127.0.0.1:2",
+        "tls_cert": None,
         "grpc_target": None,
         "panel_url": None,
         "pids": {"supervisor": 1, "gateway": [2, 3], "engine": 5, "finetune": None, "panel": None},
