@@ -18,11 +18,11 @@ from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.http.bodies import BodyBudget
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
-from loragate.gateway.resilience.tenant_threads import TenantThreads
-from loragate.gateway.resilience.ttl_cache import TTLCache
+from loragate.gateway.limits.changes import ChangeLimiter
 from loragate.gateway.resilience.database_check import DatabaseCheck
 from loragate.gateway.resilience.fair_places import FairPlaces
-from loragate.gateway.limits.changes import ChangeLimiter
+from loragate.gateway.resilience.tenant_threads import TenantThreads
+from loragate.gateway.resilience.ttl_cache import TTLCache
 from loragate.gateway.uploads.concurrency import UploadLimiter
 from loragate.gateway.uploads.spool_space import SpoolSpace
 

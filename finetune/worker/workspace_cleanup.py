@@ -1,5 +1,5 @@
-"""Bounds the size of the workspace: deletes the files of ended jobs and the tokens of deleted files, then files that can be
-recreated or restored."""
+"""Bounds the size of the workspace: deletes the files of ended jobs and the tokens of deleted files, then files
+that can be recreated or restored."""
 
 import asyncio
 import logging

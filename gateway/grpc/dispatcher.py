@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.errors import StoreError
 from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable, error_details
@@ -109,33 +110,31 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
         async def run(stream: MessageStream, context: RequestContext) -> None:
             with places.hold(network_of(context.peer)):
-                await self._run(method, self._call(stream, context))
+                await self._run(method, stream, context, None)
 
         return run
 
     def _of_tenant(self, method: Method) -> _Run:
         async def run(stream: MessageStream, context: RequestContext) -> None:
-        caller, budget = None, self._services.body_budget
             assert isinstance(method.requirement, TenantWith)
-            call = self._call(stream, context)
             # Until the caller is known, it holds no place: the authenticator bounds how many may wait.
             authorization = stream.metadata.get("authorization", "")
             caller = await method.requirement.admit(self._services, authorization, context)
-        headers = {"x-request-id": context.request_id}
-        with budget.reserve(ANONYMOUS if caller is None else caller.tenant_id, 0) as reserved:
-            call = Call(self._services, context, stream, reserved, headers, caller)
-            with self._tenants.hold(call.tenant.tenant_id):
-                await self._run(method, call)
+            with self._tenants.hold(caller.tenant_id):
+                await self._run(method, stream, context, caller)
 
         return run
 
-    def _call(self, stream: MessageStream, context: RequestContext) -> Call:
-        return Call(self._services, context, stream, {"x-request-id": context.request_id})
-
-    async def _run(self, method: Method, call: Call) -> None:
+    async def _run(
+        self, method: Method, stream: MessageStream, context: RequestContext, caller: TenantPrincipal | None
+    ) -> None:
+        owner = ANONYMOUS if caller is None else caller.tenant_id
+        with self._services.body_budget.reserve(owner, 0) as reserved:
+            headers = {"x-request-id": context.request_id}
+            call = Call(self._services, context, stream, reserved, headers, caller)
             async with aclosing(method.handler(call)) as messages:
                 async for message in messages:
-                    await call.stream.send(message.SerializeToString(), call.headers)
+                    await stream.send(message.SerializeToString(), call.headers)
 
 
 def _fail(stream: MessageStream, error: ApiError | StoreError, context: RequestContext) -> grpc.StatusCode:

@@ -1,4 +1,4 @@
-"""Engines, as the operator sees them."""
+"""Engines and the server's health, as the operator and probes see them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,6 +12,21 @@ from loragate.gateway.engine.adapter_names import Names, content_of
 from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency
 from loragate.v1 import engine_pb2 as pb
+
+
+class Health(TypedDict):
+    """The process is alive."""
+
+    status: Literal["ok"]
+
+
+class Readiness(TypedDict):
+    """`parts` has "ok", "degraded" or a reason for each part of the server; `degraded` has the reasons why parts are
+    degraded."""
+
+    status: Literal["ready", "not ready"]
+    parts: dict[str, str]
+    degraded: dict[str, str]
 
 
 class BatchStats(TypedDict):

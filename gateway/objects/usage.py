@@ -33,9 +33,9 @@ class TtftMs(TypedDict):
 
 
 class UsageSums(TypedDict):
-    """Sums over requests and training. `prompt_tokens` includes `cached_tokens`. The first four counts of tokens are those delivered
-    to clients; `computed_prompt_tokens` and `generated_tokens` are those that the engine computed, delivered or not.
-    """
+    """Sums over requests and training. `prompt_tokens` includes `cached_tokens`. The first four counts of tokens are
+    those delivered to clients; `computed_prompt_tokens` and `generated_tokens` are those that the engine computed,
+    delivered or not."""
 
     requests: Count
     prompt_tokens: Count

@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import BinaryIO
 
 from loragate.adapter_store.audit.actor import Actor

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from loragate.gateway.dependencies.requirements import public
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.health import Health, Readiness
+from loragate.gateway.objects.engines import Health, Readiness
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.readiness import is_ready, optional_parts, readiness
 

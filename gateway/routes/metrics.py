@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Response
 from prometheus_client import Metric
 
+from loragate.adapter_store.timestamps import elapsed
 from loragate.gateway.dependencies.requirements import OperatorOrAnybody
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.adapter_names import Names, names_of
@@ -21,7 +22,6 @@ from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
 from loragate.gateway.observability.finetune_families import finetune_families
 from loragate.gateway.openapi.responses import describes
-from loragate.gateway.resilience.timeouts import elapsed
 from loragate.gateway.resilience.ttl_cache import CachedRead
 from loragate.gateway.services import Services
 from loragate.v1 import engine_pb2 as pb

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0020"
-down_revision = "0018"
+down_revision = "0019"
 
 _COLUMNS = (
     ("fine_tuning_jobs", "metered_tokens"),

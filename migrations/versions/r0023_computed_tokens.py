@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0023"
-down_revision = "0018"
+down_revision = "0022"
 
 _NAMES = ("computed_prompt_tokens", "generated_tokens")
 

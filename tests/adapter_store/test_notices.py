@@ -78,9 +78,9 @@ async def test_a_reconnected_process_is_notified(redis_server: RedisServer) -> N
         assert await ear.next() is None, "and it may have missed something"
 
 
-async def test_another_installation_is_not_heard(redis_server: RedisServer) -> None:
+async def test_notices_of_another_installation_are_not_received(redis_server: RedisServer) -> None:
     async with connected(redis_server.url) as here, connected(redis_server.url, "staging") as other:
-        ear = Ear(here)
+        ear = Listener(here)
         await other.announce("tn_other")
         await here.announce("tn_own")
         assert [await ear.next(), await ear.next()] == ["tn_own", "tn_own"], "at once, and through Redis"

@@ -55,7 +55,7 @@ async def test_old_bytes_of_a_version_deleted_just_now_are_kept(world: Any) -> N
 
 
 async def test_the_inventory_is_enough_for_what_was_stored(
-    world: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+    world: Any, blob_files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is listed, which would take long in a large bucket."""
     await world.publish("support")
@@ -71,7 +71,7 @@ async def test_the_inventory_is_enough_for_what_was_stored(
     monkeypatch.delattr(s3.S3Objects, "older_than")
     report = await world.store.sweep(NOW, NOW, listing=False)
     assert (report.adapters, report.pieces) == (1, 1)
-    assert kept.names() == []
+    assert blob_files.names() == []
     async with world.store.tenant(world.acme.id) as scope:
         assert (await scope.files.room()).left is None
 
@@ -86,7 +86,9 @@ async def test_bytes_from_before_the_inventory_are_counted_from_the_next_listing
         assert (await session.scalars(select(AdapterBlobRow.digest))).all() == [published.digest]
 
 
-async def test_a_huge_tenant_is_deleted_in_batches(world: Any, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_huge_tenant_is_deleted_in_batches(
+    world: Any, blob_files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(deletion, "ROWS", 2)
     for name in ("a", "b", "c"):
         for seed in range(2):
@@ -103,7 +105,7 @@ async def test_a_huge_tenant_is_deleted_in_batches(world: Any, kept: Any, monkey
         tenant = select(TenantRow.deleted_at).where(TenantRow.id == world.acme.id)
         assert gone == {await session.scalar(tenant)}
     assert await _swept(world) == 2
-    assert kept.names() == []
+    assert blob_files.names() == []
 
 
 async def test_unreferenced_bytes_are_deleted_after_the_grace_period(world: Any) -> None:

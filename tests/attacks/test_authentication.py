@@ -29,7 +29,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.errors import TooManyRequests
 from loragate.v1 import adapters_pb2
 from tests.gateway.auth_clock import Clock
-from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.grpc_client import connected, rejection
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 
 Tenants = tuple[str, str, str]
@@ -355,7 +355,7 @@ async def test_an_address_that_fails_too_often_is_not_looked_up_for(gateway: Gat
     assert (answer.json()["error"]["code"], answer.headers["retry-after"]) == ("too_many_invalid_keys", "1")
     async with connected(gateway.grpc_target, invented(99)) as client:
         call = client.adapters.List(adapters_pb2.ListAdaptersRequest(), metadata=client.metadata)
-        assert (await refusal(call)).status == grpc.StatusCode.RESOURCE_EXHAUSTED, "by whatever port"
+        assert (await rejection(call)).status == grpc.StatusCode.RESOURCE_EXHAUSTED, "by whatever port"
     assert await status(gateway, f"Bearer {gateway.key}") == 200, "keys with a checksum are not affected"
     assert await status(gateway, f"Bearer {ADMIN_KEY}", "/admin/v1/tenants") == 200
     clock.now += 3

@@ -1,7 +1,7 @@
 """Slow work runs outside the event loop: other requests are served meanwhile.
 
-Each test holds a piece of work until another request has been served; on the event loop, none would be. Work that holds the
-interpreter would go unnoticed here: see test_long_prompts.
+Each test holds a piece of work until another request has been served; on the event loop, none would be. Work that
+holds the interpreter would go unnoticed here: see test_long_prompts.
 """
 
 import asyncio

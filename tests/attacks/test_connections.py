@@ -11,7 +11,7 @@ import pytest
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.connection_limit import ConnectionLimit
 from tests.attacks.raw_http import Connection, head, post
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 

@@ -14,10 +14,10 @@ from loragate.gateway.grpc import dispatcher, health
 from loragate.gateway.http.bodies import Pace
 from loragate.v1 import adapters_pb2
 from loragate.v1 import fine_tuning_pb2 as pb
-from tests.gateway.grpc_client import Client, code_of, connected, refusal
-from tests.gateway.running import Gateway
+from tests.gateway.fake_worker import FakeWorker
+from tests.gateway.grpc_client import Client, code_of, connected, rejection
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
-from tests.gateway.worker_side import WorkerSide
 
 
 async def test_watchers_take_no_place_of_probes(gateway: Gateway) -> None:
@@ -52,7 +52,7 @@ async def followed_job(gateway: Gateway, client: Client) -> pb.ListFineTuningEve
         file = await http.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", b"{}")})
     asked = pb.CreateFineTuningJobRequest(model=MODEL_ID, training_file=file.json()["id"])
     job = await client.fine_tuning.Create(asked, metadata=client.metadata)
-    await WorkerSide(gateway).say("log_event", job.id, "begun")
+    await FakeWorker(gateway).run("log_event", job.id, "begun")
     return pb.ListFineTuningEventsRequest(fine_tuning_job_id=job.id, follow=True)
 
 
@@ -75,7 +75,7 @@ async def test_one_tenants_calls_leave_places_to_others(few_places: None, gatewa
         assert len(rejected) == 20 - 8, "one tenant alone has half"
         assert not (await other.adapters.List(adapters_pb2.ListAdaptersRequest(), metadata=other.metadata)).data
         mine = greedy[0].adapters.List(adapters_pb2.ListAdaptersRequest(), metadata=greedy[0].metadata)
-        assert (await refusal(mine)).code == "overloaded"
+        assert (await rejection(mine)).code == "overloaded"
 
 
 async def test_calls_without_a_valid_key_hold_no_place(

@@ -16,8 +16,8 @@ from loragate.gateway.dependencies import json_body
 from loragate.v1 import fine_tuning_pb2 as pb
 from tests.attacks.raw_http import connected, post
 from tests.gateway.grpc_client import connected as grpc_connected
-from tests.gateway.grpc_client import refusal
-from tests.gateway.running import Gateway
+from tests.gateway.grpc_client import rejection
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -257,5 +257,5 @@ async def test_a_tenants_completions_count_as_uploads(attacked: Gateway, monkeyp
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_uploads")
     async with grpc_connected(attacked.grpc_target, attacked.key) as client:
         request = pb.AppendToFileRequest(file_id="file-x", data=LINE)
-        refused = await refusal(client.fine_tuning.AppendToFile(request, metadata=client.metadata))
+        refused = await rejection(client.fine_tuning.AppendToFile(request, metadata=client.metadata))
         assert refused.code == "too_many_uploads"

@@ -18,8 +18,8 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.text.base_model import BaseModel
 from loragate.prompts.tokenizer import TextTokenizer
-from tests.gateway.prepared import new_config, new_tenants, stub_engine
-from tests.gateway.running import Gateway, serving
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.tiny_model import MODEL_ID
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

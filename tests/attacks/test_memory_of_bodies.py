@@ -20,7 +20,7 @@ from loragate.gateway.schemas.inference.completions import CompletionRequest
 from tests.attacks import raw_grpc
 from tests.attacks.raw_http import Connection, connected, head
 from tests.gateway.grpc_client import connected as grpc_connected
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 

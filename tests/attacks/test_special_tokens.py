@@ -9,7 +9,7 @@ import pytest
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import inference_pb2 as pb
 from tests.gateway.grpc_client import connected
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 

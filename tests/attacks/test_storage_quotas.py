@@ -22,7 +22,7 @@ from loragate.gateway.uploads import spool_space
 from loragate.gateway.uploads.spool_space import SpoolSpace
 from tests.attacks.raw_http import connected, exchange, head
 from tests.gateway import tiny_model
-from tests.gateway.running import Gateway, serving
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 QUOTA = 64 << 10

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.rest import no_leases
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 from tests.gateway.usage_records import ledger_rows
 

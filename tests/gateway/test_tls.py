@@ -17,9 +17,9 @@ from loragate.cli.client.http.api import Api, ConnectionFailed
 from loragate.gateway.http.acceptor import Acceptor
 from loragate.gateway.http.tls import pinned
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.grpc_client import Client
-from tests.gateway.prepared import new_config, new_tenants, stub_engine
-from tests.gateway.running import ADMIN_KEY, Gateway, serving
+from tests.gateway.running_gateway import ADMIN_KEY, Gateway, serving
 
 NAME = "gateway.example"
 

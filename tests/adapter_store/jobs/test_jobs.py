@@ -413,10 +413,10 @@ async def test_a_deleted_tenants_jobs_are_cancelled(world: Any) -> None:
 
 
 async def test_events_of_jobs_that_ended_long_ago_are_removed(world: Any) -> None:
-    old, young = [await asked(world, "create", REQUEST) for _ in range(2)]
+    old, young = [await as_tenant(world, "create", REQUEST) for _ in range(2)]
     for job in (old, young):
-        await asked(world, "cancel", job.id)
-        await said(world, "log_event", job.id, "one more")
+        await as_tenant(world, "cancel", job.id)
+        await as_worker(world, "log_event", job.id, "one more")
     async with world.store.admin(write=True) as admin:
         now = await admin.jobs._session.scalar(database_now().select())
         ended = update(JobRow).where(JobRow.id == old.id).values(finished_at=now - timedelta(days=2))
@@ -424,9 +424,9 @@ async def test_events_of_jobs_that_ended_long_ago_are_removed(world: Any) -> Non
         count = len(await asked_in(admin, old.id))
         assert await admin.jobs.purge_events(now - timedelta(days=1), 1) == 1
         assert await admin.jobs.purge_events(now - timedelta(days=1), 100) == count - 1
-    assert not (await asked(world, "events", old.id)).items
-    assert (await asked(world, "events", young.id)).items
-    assert (await asked(world, "get", old.id)).status is JobStatus.CANCELLED
+    assert not (await as_tenant(world, "events", old.id)).items
+    assert (await as_tenant(world, "events", young.id)).items
+    assert (await as_tenant(world, "get", old.id)).status is JobStatus.CANCELLED
 
 
 async def asked_in(admin: Any, job_id: str) -> Any:

@@ -287,13 +287,13 @@ async def test_too_many_concurrent_imports_are_rejected(waiting_gateway: Gateway
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_many_imports")
 
 
-async def test_an_import_ends_with_its_key(patient: Gateway, hub: StandInHub, poet: Path) -> None:
+async def test_an_import_ends_with_its_key(waiting_gateway: Gateway, hub: FakeHub, poet: Path) -> None:
     """The hub is still sending when the key is revoked."""
     hub.replies[TENSORS] = replace(hub.replies[TENSORS], stalls_after=10)
-    async with patient.admin() as admin, patient.http() as reader:
-        keys = f"/admin/v1/tenants/{patient.tenant_id}/keys"
+    async with waiting_gateway.admin() as admin, waiting_gateway.http() as reader:
+        keys = f"/admin/v1/tenants/{waiting_gateway.tenant_id}/keys"
         made = (await admin.post(keys, json={"name": "short", "scopes": ["adapters:write", "adapters:read"]})).json()
-        async with patient.http(made["secret"]) as http:
+        async with waiting_gateway.http(made["secret"]) as http:
             begun = await begin(http)
         await hub.waiting.wait()
         assert (await admin.delete(f"/admin/v1/keys/{made['id']}")).status_code == 200

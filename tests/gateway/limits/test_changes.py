@@ -13,8 +13,8 @@ from loragate.gateway.limits import changes
 from loragate.gateway.limits.changes import ChangeLimiter
 from loragate.v1 import adapters_pb2 as pb
 from tests.gateway.auth.test_roles import routes_of
-from tests.gateway.grpc_client import connected, refusal
-from tests.gateway.running import Gateway, serving
+from tests.gateway.grpc_client import connected, rejection
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 
@@ -70,8 +70,9 @@ async def test_changes_are_limited_and_nothing_else(gateway: Gateway) -> None:
         assert int(refused.headers["retry-after"]) >= 19
         assert (await http.delete("/v1/adapters/none")).status_code == 429
         async with connected(gateway.grpc_target, gateway.key) as client:
-            told = await refusal(client.adapters.Delete(pb.DeleteAdapterRequest(name="none"), metadata=client.metadata))
-        assert told.code == "rate_limit_exceeded"
+            deletion = client.adapters.Delete(pb.DeleteAdapterRequest(name="none"), metadata=client.metadata)
+            rejected = await rejection(deletion)
+        assert rejected.code == "rate_limit_exceeded"
         assert (await http.get("/v1/adapters")).status_code == 200
         said = await http.post("/v1/completions", json={"model": "tiny/base-model", "prompt": "a", "max_tokens": 1})
         assert said.status_code == 200, said.text

@@ -147,12 +147,12 @@ async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
 
 async def test_what_is_computed_is_metered_beside_what_is_delivered(gateway: Gateway) -> None:
     """Behind a stop string the engine had gone on, which is not billed."""
-    gateway.engine.say("The quick brown fox STOP here jumps over the lazy dog and more and more")
+    gateway.engine.respond_with("The quick brown fox STOP here jumps over the lazy dog and more and more")
     gateway.engine.cached_tokens = 2
     cut = (await gateway.openai().completions.create(**TEXT | {"max_tokens": 60}, stop=["STOP"])).usage
     assert cut is not None
     totals = await billed(gateway, 1)
-    assert agrees(totals, told(cut))
+    assert agrees(totals, reported(cut))
     assert totals["computed_prompt_tokens"] == cut.prompt_tokens - 2
     assert cut.completion_tokens <= totals["generated_tokens"] < 60
 
@@ -240,7 +240,7 @@ async def test_a_killed_gateway_returns_nothing_to_the_limits(
     config = replace(config, redis_url=redis_server.url)
     engine.script = lambda submit: list(range(100, 150))
     engine.pause_after = 7
-    async with in_own_process(config, engine, tenants) as own, own.gateway.http() as http:
+    async with gateway_in_a_process(config, engine, tenants) as own, own.gateway.http() as http:
         async with own.gateway.admin() as admin:
             limits = {"limits": {"tokens_per_day": 1000, "max_concurrency": 1}}
             assert (await admin.patch(f"/admin/v1/tenants/{own.gateway.tenant_id}", json=limits)).status_code == 200

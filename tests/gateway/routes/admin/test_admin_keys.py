@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.gateway.running import Gateway
+from tests.gateway.running_gateway import Gateway
 
 URL = "/admin/v1/admin-keys"
 
