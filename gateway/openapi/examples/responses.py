@@ -14,7 +14,6 @@ from loragate.gateway.objects import (
     engines,
     files,
     fine_tuning,
-    health,
     imports,
     job_events,
     models,
@@ -257,8 +256,8 @@ RESPONSES: Mapping[Any, Any] = {
         "ttft_ms": _FIRST_TOKEN,
         "rejected": {"rate_limited": 12, "overloaded": 0},
     },
-    health.Health: {"status": "ok"},
-    health.Readiness: {
+    engines.Health: {"status": "ok"},
+    engines.Readiness: {
         "status": "ready",
         "parts": {"gateway": "ok", "database": "ok", "engine": "ok", "finetune": "degraded"},
         "degraded": {"finetune": "ended with signal SIGKILL"},
