@@ -58,7 +58,7 @@ class RequestBodies:
 
 async def _body(receive: Receive, limit: int) -> bytes:
     """Return the body; of one whose client has left, what arrived. Raise ValueError above the limit."""
-    body = b""
+    body: bytes = b""
     while True:
         message = await receive()
         body += message.get("body", b"")

@@ -220,8 +220,8 @@ class EngineClient:
             raise EngineUnavailable(f"the engine does not respond ({error.code().name})") from error
 
     async def _run_connection_loop(self) -> None:
-        assert self._channel is not None
-        failures = 0
+        task, failures = asyncio.current_task(), 0
+        assert self._channel is not None and task is not None
         while True:
             session = _Session(self._channel, self._source, self._metadata, self._heartbeat_timeout)
             session.send(pb.ClientFrame(pins=self._pins))
@@ -238,6 +238,8 @@ class EngineClient:
             finally:
                 self._session = None
                 session.fail(EngineUnavailable("the connection to the engine was lost while the request ran"))
+            if task.cancelling():  # gRPC drops a cancellation that comes before the call has begun
+                raise asyncio.CancelledError
             await asyncio.sleep(_BACKOFF_SECONDS[min(failures, len(_BACKOFF_SECONDS) - 1)])
             failures += 1
 

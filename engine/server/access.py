@@ -29,7 +29,7 @@ def check_access(config: EngineConfig) -> None:
         )
 
 
-class SecretRequired(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class SecretRequired(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Rejects every call, of whatever method, that does not bring the secret."""
 
     def __init__(self, secret: str) -> None:
@@ -52,7 +52,7 @@ async def _reject(requests: object, context: "grpc.aio.ServicerContext[Any, Any]
 
 
 # Rejects methods of all kinds, because it reads nothing of the request.
-_REJECTING = grpc.stream_stream_rpc_method_handler(_reject)  # type: ignore[arg-type]
+_REJECTING = grpc.stream_stream_rpc_method_handler(_reject)
 
 
 def listen(server: grpc.aio.Server, config: EngineConfig) -> None:
