@@ -221,7 +221,8 @@ class EngineClient:
 
     async def _run_connection_loop(self) -> None:
         task, failures = asyncio.current_task(), 0
-        assert self._channel is not None and task is not None
+        assert self._channel is not None
+        assert task is not None
         while True:
             session = _Session(self._channel, self._source, self._metadata, self._heartbeat_timeout)
             session.send(pb.ClientFrame(pins=self._pins))
