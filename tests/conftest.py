@@ -63,9 +63,10 @@ _FIRST = ("demo", "e2e", "finetune", "panel", "cli", "faults", "attacks")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> int:
-        folder = item.path.relative_to(_TESTS).parts[0]
-        return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+    def rank(item: pytest.Item) -> tuple[int, bool]:
+        path = item.path.relative_to(_TESTS)
+        waits_for_training = str(path) == "e2e/test_demo.py"
+        return _FIRST.index(path.parts[0]) if path.parts[0] in _FIRST else len(_FIRST), waits_for_training
 
     items.sort(key=rank)
 

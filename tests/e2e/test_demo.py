@@ -12,6 +12,8 @@ import pytest
 from readme_example import printed_by
 from running_server import RunningServer
 
+pytestmark = pytest.mark.timeout(1500)  # the first may wait for the demo's training
+
 QUESTION = "What is the capital of France?"
 
 
