@@ -1,7 +1,6 @@
 """The sweep: reclaims the space of data that is no longer needed."""
 
 import logging
-from itertools import count
 
 from loragate.adapter_store.store import Store
 from loragate.gateway.resilience.periodic import periodic
@@ -14,10 +13,12 @@ _LISTING_EVERY = 24  # sweeps; a listing of a large bucket takes long and is bil
 
 async def run_sweep_loop(store: Store, every: float = _EVERY_SECONDS) -> None:
     """Sweep periodically until cancelled. If several gateways do so, each finds little to do."""
-    sweeps = count()
+    done = 0
 
     async def sweep() -> None:
-        report = await store.sweep(listing=next(sweeps) % _LISTING_EVERY == 0)
+        nonlocal done
+        report = await store.sweep(listing=done % _LISTING_EVERY == 0)
+        done += 1
         if report.adapters or report.pieces:
             log.info("swept %d adapters and %d pieces of files", report.adapters, report.pieces)
 

@@ -26,16 +26,16 @@ async def test_interrupted_uploads_are_removed_and_recent_ones_kept(
     os.utime(Path(urlsplit(gateway.config.blob_url).path) / gateway.tenant_id / "pieces" / "part_old", (0, 0))
     swept, sweep, calls = asyncio.Event(), store.sweep, 0
 
-    async def telling(self: Store) -> object:
+    async def reporting(self: Store, *, listing: bool) -> object:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise Unavailable("the database is away")
-        report = await sweep()
+        report = await sweep(listing=listing)
         swept.set()
         return report
 
-    monkeypatch.setattr(Store, "sweep", telling)
+    monkeypatch.setattr(Store, "sweep", reporting)
     task = asyncio.create_task(run_sweep_loop(store, every=0.01))
     await swept.wait()
     task.cancel()
