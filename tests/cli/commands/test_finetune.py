@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -150,6 +151,15 @@ def test_pause_resume_and_cancel(world: World) -> None:
     assert "(request req_" in run("finetune", "watch", "ftjob-unknown", status=1).stderr
 
 
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill the process if a test fails while it waits for it."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 def test_ctrl_c_leaves_the_job_running_and_prints_how_to_follow_it(world: World) -> None:
     job_id = begin(world)
     world.worker(half_trained)
@@ -157,13 +167,13 @@ def test_ctrl_c_leaves_the_job_running_and_prints_how_to_follow_it(world: World)
         [sys.executable, "-m", "loragate.cli.main", "finetune", "watch", job_id], stderr=subprocess.PIPE, text=True
     )
     assert watching.stderr is not None
-    with watching:
+    with watching, killed_at_the_end(watching):
         while not watching.stderr.readline().startswith("Step 4/8"):
             assert watching.poll() is None
         watching.send_signal(signal.SIGINT)
-        said = watching.stderr.read()
-    assert watching.returncode == 130
-    assert said == f"the job continues; to follow it again: loragate finetune watch {job_id}\n"
+        rest = watching.stderr.read()
+        assert watching.wait() == 130
+    assert rest == f"the job continues; to follow it again: loragate finetune watch {job_id}\n"
     assert "running" in run("finetune", "list").stdout
 
 
