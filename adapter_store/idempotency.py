@@ -57,7 +57,7 @@ class IdempotencyRepository:
     async def claim(self, key: str, request: bytes) -> IdempotencyClaim | StoredResponse:
         """Return a claim, or the stored response if the same request was answered before.
 
-        Raises Conflict if the key was used for another request, or if that request is still running.
+        Raise Conflict if the key was used for another request, or if that request is still running.
         """
         now = (await self._session.execute(select(database_now()))).scalar_one()
         await self._session.execute(
@@ -86,7 +86,7 @@ class IdempotencyRepository:
         return len(removed.all())
 
     async def complete(self, claim: IdempotencyClaim, response: StoredResponse) -> None:
-        """Store the response in the work's transaction. Raises Conflict if the claim expired and was taken over."""
+        """Store the response in the work's transaction. Raise Conflict if the claim expired and was taken over."""
         sealed = self._sealed(claim.key, response.body)
         stored = update(IdempotencyReplyRow).where(*self._of(claim)).values(status=response.status, sealed=sealed)
         if (await self._session.execute(stored.returning(IdempotencyReplyRow.token))).one_or_none() is None:

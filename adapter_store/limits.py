@@ -26,7 +26,7 @@ class Limits:
                 raise Invalid(f"`{field.name}` must be between 0 and {MAX_LIMIT}, or null.", param=field.name)
 
     def merged(self, changes: Mapping[str, int | None]) -> Self:
-        """Return these limits with those in `changes` replaced. Raises Invalid."""
+        """Return these limits with those in `changes` replaced. Raise Invalid."""
         return replace(self, **changes)
 
     @property

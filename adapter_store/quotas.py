@@ -58,14 +58,14 @@ async def check_storage(session: AsyncSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many bytes a tenant may store: `left` of at `most`. None: any number."""
+    """The bytes that a tenant may store: `left` of at `most`. None: any number."""
 
     left: int | None = None
     most: int | None = None
 
 
 async def room_of(session: AsyncSession) -> Room:
-    """Return what the session's tenant may store. Raises Conflict if it may store no more objects."""
+    """Return what the session's tenant may store. Raise Conflict if it may store no more objects."""
     limits = await limits_of(session)
     if limits.max_objects is not None:
         _require_at_most(limits.max_objects, await _objects(session) + 1, "objects", "max_objects")

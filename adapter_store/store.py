@@ -82,7 +82,7 @@ class Store:
         retention: timedelta = DEFAULT_RETENTION,
         min_free: int = 0,
     ) -> "Store":
-        """Open the store. Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
+        """Open the store. Raise Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
 
         Without `notices`, other processes are not notified of changes. Deleted adapters can be restored within
         `retention`. Of a local disk, `min_free` bytes are left to others.
@@ -192,7 +192,7 @@ class Store:
         return await self._authenticator.authenticate(key)
 
     async def set_admin_key(self, key: str) -> None:
-        """Replace the admin key. Raises Invalid unless it has 24 to 256 printable characters."""
+        """Replace the admin key. Raise Invalid unless it has 24 to 256 printable characters."""
         await self._authenticator.set_admin_key(key)
 
     async def ensure_admin_key(self, given: str | None) -> str | None:
@@ -210,7 +210,7 @@ class Store:
     async def open_adapter(self, tenant_id: str, digest: str) -> StoredAdapter:
         """Return the bytes of a published adapter, also of a deleted version until the sweep.
 
-        Raises LookupError if they do not exist, OSError (also while iterating) if they cannot be read. They are
+        Raise LookupError if they do not exist, OSError (also while iterating) if they cannot be read. They are
         checked while they are read: corrupt bytes raise `CorruptBlob` before their last chunk, and are quarantined.
         """
         stored = await self.blobs.of(tenant_id).open(digest)
@@ -239,7 +239,7 @@ class Store:
             self.on_damage()
 
     def read_pieces(self, tenant_id: str, pieces: Sequence[str]) -> AsyncIterator[bytes]:
-        """Return the bytes of a file, given its pieces from `files.pieces`. Raises Unavailable while iterating."""
+        """Return the bytes of a file, given its pieces from `files.pieces`. Raise Unavailable while iterating."""
         return self._blobs_of(tenant_id).pieces.read(pieces)
 
     async def sweep(

@@ -78,7 +78,7 @@ def check_model_id(model_id: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig(EngineOptions):
-    """What one engine process serves, where it listens, and within which bounds."""
+    """The model that one engine process serves, its address and its limits."""
 
     model: str  # a directory, or a hub id
     listen: str  # "unix:/…/engine.sock" or "host:port"

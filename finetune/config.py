@@ -13,7 +13,7 @@ TrainingPrices = Mapping[str | None, int]
 
 @dataclass(frozen=True)
 class TrainerPatience:
-    """How long a worker waits for a trainer before it kills it.
+    """The times that a worker waits for a trainer before it kills it.
 
     `stop_seconds`: for a last checkpoint after an order, of which the worker learns within 5 seconds;
     `yield_seconds`: for the same where it only makes room for others; `silence_seconds`: for a sign of life, which a
@@ -27,7 +27,7 @@ class TrainerPatience:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """How a worker works. `name` is unique among all workers; `model` is the base model's folder."""
+    """The configuration of a worker. `name` is unique among all workers; `model` is the base model's folder."""
 
     name: str
     model: Path

@@ -42,7 +42,7 @@ class SandboxUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How training processes are confined. `gpu`: they see the machine's devices; `network`: they keep the network,
+    """The confinement of training processes. `gpu`: they see the machine's devices; `network`: they keep the network,
     for trackers that need it."""
 
     bwrap: str

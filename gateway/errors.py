@@ -173,7 +173,7 @@ _INDEX = re.compile(r"\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetails:
-    """What a response contains of an error. `param` is a dotted path; `headers` are the response's."""
+    """The parts of an error that a response contains. `param` is a dotted path; `headers` are the response's."""
 
     status: int
     message: str

@@ -39,7 +39,7 @@ class Exposition:
 
 
 def parse(text: str) -> Exposition:
-    """Parse the text format. Raises ApiError for anything else."""
+    """Parse the text format. Raise ApiError for anything else."""
     try:
         families = list(text_string_to_metric_families(text))
     except ValueError as error:

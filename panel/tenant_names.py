@@ -17,7 +17,7 @@ class TenantNames:
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def fetch(self, tenant_ids: Iterable[str | None]) -> None:
-        """Fetch the names of these tenants. Raises ApiError."""
+        """Fetch the names of these tenants. Raise ApiError."""
         unknown = {each for each in tenant_ids if each} - self._names.keys()
         if unknown and not self._names:
             self._names = {each["id"]: each["name"] for each in await self._api.list_all("/admin/v1/tenants")}

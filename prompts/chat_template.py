@@ -84,7 +84,7 @@ class _OverBudget(Exception):
 
 
 class _Budget:
-    """What one rendering may still use."""
+    """The time and size that remain to one rendering."""
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + _MAX_SECONDS

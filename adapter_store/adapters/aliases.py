@@ -40,7 +40,7 @@ async def targets_of(session: AsyncSession, adapter_id: str, alias: str) -> Targ
 
 
 async def previous_targets(session: AsyncSession, adapter_id: str, alias: str) -> Targets:
-    """Return the targets before the last move. Raises NotFound, and Conflict if the alias was never moved."""
+    """Return the targets before the last move. Raise NotFound, and Conflict if the alias was never moved."""
     here = (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
     row = (await session.execute(select(AdapterAliasRow.previous).where(*here))).one_or_none()
     if row is None:
@@ -63,7 +63,7 @@ async def move_alias(
 ) -> None:
     """Point an alias at checked targets; `was` are its targets so far, empty for a new alias.
 
-    Raises NotFound for a version that does not exist, Conflict for one that cannot be served.
+    Raise NotFound for a version that does not exist, Conflict for one that cannot be served.
     """
     await _require_ready(session, adapter_id, targets)
     now, here = utc_now(), (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
@@ -134,7 +134,7 @@ class AliasMoves:
         return become
 
     async def delete(self, adapter_id: str, name: str, alias: str) -> None:
-        """Delete an alias. Raises NotFound."""
+        """Delete an alias. Raise NotFound."""
         was = await targets_of(self._session, adapter_id, alias)
         if not was:
             raise alias_not_found()
@@ -148,7 +148,7 @@ class AliasMoves:
             await self.move("set", adapter_id, name, alias, [AliasTarget(version)])
 
     async def only_version(self, adapter_id: str, alias: str) -> int:
-        """Return the alias's only version. Raises NotFound, and Invalid if it has several."""
+        """Return the alias's only version. Raise NotFound, and Invalid if it has several."""
         targets = await targets_of(self._session, adapter_id, alias)
         if not targets:
             raise alias_not_found()

@@ -25,7 +25,7 @@ async def delete_adapter(session: AsyncSession, adapter: AdapterRow) -> None:
 
 
 async def delete_version(session: AsyncSession, adapter: AdapterRow, version: int) -> None:
-    """Delete a version. Raises Conflict while an alias points at it."""
+    """Delete a version. Raise Conflict while an alias points at it."""
     aliases = await aliases_pointing_at(session, adapter.id, version)
     if aliases:
         named = ", ".join(f"`{alias}`" for alias in aliases)
@@ -40,7 +40,7 @@ async def delete_version(session: AsyncSession, adapter: AdapterRow, version: in
 
 
 async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
-    """Return the deleted adapter that had the name last. Raises NotFound."""
+    """Return the deleted adapter that had the name last. Raise NotFound."""
     query = select(AdapterRow).where(
         AdapterRow.name == name, AdapterRow.deleted_at.is_not(None), AdapterRow.published_at.is_not(None)
     )
@@ -52,7 +52,7 @@ async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
 
 
 async def restore_adapter(session: AsyncSession, adapter: AdapterRow, since: datetime) -> None:
-    """Restore an adapter and the versions deleted with it. Raises Conflict if the name is taken or it is too late."""
+    """Restore an adapter and the versions deleted with it. Raise Conflict if the name is taken or it is too late."""
     if await find_adapter(session, adapter.name) is not None:
         raise Conflict(
             f"Another adapter is named `{adapter.name}` now; delete that one first.",
@@ -73,7 +73,7 @@ async def restore_adapter(session: AsyncSession, adapter: AdapterRow, since: dat
 async def restore_version(
     session: AsyncSession, adapter: AdapterRow, version: int, deleted_at: datetime | None, since: datetime
 ) -> None:
-    """Restore a version. Raises Conflict if it was deleted before `since`."""
+    """Restore a version. Raise Conflict if it was deleted before `since`."""
     _check_time(f"Version {version} of `{adapter.name}`", deleted_at, since)
     here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
     await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=None))

@@ -25,7 +25,7 @@ EMPTY_DESCRIPTION = Description()
 
 
 def described(before: Description, tags: Iterable[str] | None, text: str | None) -> Description:
-    """Return the description with the given parts replaced, each as a whole. Raises Invalid."""
+    """Return the description with the given parts replaced, each as a whole. Raise Invalid."""
     return Description(
         before.tags if tags is None else _checked_tags(tags), before.text if text is None else _checked_text(text)
     )

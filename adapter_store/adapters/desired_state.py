@@ -22,7 +22,7 @@ Content = tuple[str, str]
 
 
 class Placement(StrEnum):
-    """Where every engine should hold an adapter: pinned to the device, or prefetched to the disk."""
+    """The tier in which every engine should hold an adapter: pinned to the device, or prefetched to the disk."""
 
     PINNED = "pinned"
     PREFETCHED = "prefetched"
@@ -56,7 +56,7 @@ class DesiredState:
     async def place(self, adapter_id: str, placement: Placement | None, bounds: PlacementBounds) -> Adapter:
         """Place the versions that the adapter's aliases point at on every engine; None leaves it to their use.
 
-        Raises NotFound; Conflict if engines have no capacity for more.
+        Raise NotFound; Conflict if engines have no capacity for more.
         """
         before = await self._adapter(adapter_id)
         await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(placement=placement))

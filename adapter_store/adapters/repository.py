@@ -88,7 +88,7 @@ class AdapterRepository:
         enabled: bool | None = None,
     ) -> Adapter:
         """Replace what is given, limits one by one. A disabled adapter finishes requests in flight and rejects new
-        ones. Raises Invalid."""
+        ones. Raise Invalid."""
         adapter = await self.get(name)
         new = described(adapter.description, tags, description)
         now = utc_now()
@@ -104,7 +104,7 @@ class AdapterRepository:
 
     async def enable_version(self, name: str, version: int, enabled: bool) -> AdapterVersion:
         """Enable or disable a version. Once disabled, requests in flight finish, new ones are rejected, and an alias's
-        other targets serve its share meanwhile. Raises Conflict."""
+        other targets serve its share meanwhile. Raise Conflict."""
         before = await self.version(name, version)
         await enable_version(self._session, before, enabled)
         after = await self.version(name, version)
@@ -119,7 +119,7 @@ class AdapterRepository:
         await self._audit.record("adapter.delete", f"adapter:{name}", before={"last_version": adapter.last_version})
 
     async def delete_version(self, name: str, version: int) -> None:
-        """Delete a version. Raises Conflict while an alias points at it."""
+        """Delete a version. Raise Conflict while an alias points at it."""
         adapter = await require_adapter(self._session, name)
         found = await require_version(self._session, adapter, version)
         await deletion.delete_version(self._session, adapter, version)
@@ -129,7 +129,7 @@ class AdapterRepository:
     async def restore(self, name: str) -> Adapter:
         """Restore the adapter that had the name last, with its aliases and the versions deleted with it.
 
-        Raises NotFound, Conflict (`name_taken`, `restore_expired`, `quota_exceeded`).
+        Raise NotFound, Conflict (`name_taken`, `restore_expired`, `quota_exceeded`).
         """
         adapter = await deletion.find_deleted(self._session, name)
         await deletion.restore_adapter(self._session, adapter, utc_now() - self._retention)
@@ -138,7 +138,7 @@ class AdapterRepository:
         return await self.get(name)
 
     async def restore_version(self, name: str, version: int) -> AdapterVersion:
-        """Restore a version. Raises NotFound, Conflict (`restore_expired`, `quota_exceeded`)."""
+        """Restore a version. Raise NotFound, Conflict (`restore_expired`, `quota_exceeded`)."""
         adapter = await require_adapter(self._session, name)
         found = await require_version(self._session, adapter, version, deleted=True)
         await deletion.restore_version(self._session, adapter, version, found.deleted_at, utc_now() - self._retention)
@@ -158,7 +158,7 @@ class AdapterRepository:
         return await self._moves.move("set", adapter.id, name, alias, targets)
 
     async def delete_alias(self, name: str, alias: str) -> str:
-        """Delete an alias, not its versions; return the adapter's id. Raises NotFound, and Conflict for the default
+        """Delete an alias, not its versions; return the adapter's id. Raise NotFound, and Conflict for the default
         alias, because the bare name means that one."""
         adapter = await require_adapter(self._session, name)
         if alias == DEFAULT_ALIAS:
@@ -176,7 +176,7 @@ class AdapterRepository:
     ) -> Targets:
         """Point the alias at one version only: `version`, or the one that `from_alias` points at.
 
-        Raises Invalid, NotFound, Conflict.
+        Raise Invalid, NotFound, Conflict.
         """
         check_alias_name(alias)
         adapter = await require_adapter(self._session, name)
@@ -188,7 +188,7 @@ class AdapterRepository:
     async def rollback(self, name: str, alias: str) -> Targets:
         """Point the alias at its targets before the last move; a second rollback undoes the first.
 
-        Raises NotFound, Conflict (`nothing_to_roll_back`, or a version that cannot be served any more).
+        Raise NotFound, Conflict (`nothing_to_roll_back`, or a version that cannot be served any more).
         """
         check_alias_name(alias)
         adapter = await require_adapter(self._session, name)
@@ -203,7 +203,7 @@ class AdapterRepository:
             ) from gone
 
     async def route(self, name: str, *, version: int | None = None, alias: str | None = None) -> Route:
-        """Return the current meaning of `name`, `name:version` or `name@alias`. Raises NotFound."""
+        """Return the current meaning of `name`, `name:version` or `name@alias`. Raise NotFound."""
         assert version is None or alias is None
         if version is not None:
             return await route_to_version(self._session, name, version)

@@ -68,7 +68,7 @@ class RouteTarget:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a request for an adapter gets, as of one moment: of these targets one, ordered by version."""
+    """The versions among which requests for an adapter are split, as of one moment, ordered by version."""
 
     alias: str | None
     targets: tuple[RouteTarget, ...]
@@ -77,7 +77,7 @@ class Route:
     def pick(self, *, sticky_key: str | None = None, draw: float | None = None) -> ResolvedAdapter:
         """The target for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
 
-        A target that is out of service leaves its share to the others. Raises Forbidden, Conflict and Unavailable where
+        A target that is out of service leaves its share to the others. Raise Forbidden, Conflict and Unavailable where
         none can be served now.
         """
         if len(self.targets) == 1:
@@ -121,7 +121,7 @@ class Route:
 
 
 async def route_to_version(session: AsyncSession, name: str, version: int) -> Route:
-    """Return the route to one version. Raises NotFound, and Conflict for a version that waits for an engine."""
+    """Return the route to one version. Raise NotFound, and Conflict for a version that waits for an engine."""
     if not (could_be_name(name) and could_be_version(version)):
         raise adapter_not_found(name)
     values = {TENANT_PARAM.key: tenant_of(session), "name": name, "version": version}
@@ -132,7 +132,7 @@ async def route_to_version(session: AsyncSession, name: str, version: int) -> Ro
 
 
 async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
-    """Return the route to an alias. Raises NotFound, and Conflict if its only version waits for an engine."""
+    """Return the route to an alias. Raise NotFound, and Conflict if its only version waits for an engine."""
     if not (could_be_name(name) and could_be_name(alias)):
         raise adapter_not_found(name)
     values = {TENANT_PARAM.key: tenant_of(session), "name": name, "alias": alias}

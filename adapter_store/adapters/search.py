@@ -85,7 +85,7 @@ class _Shape:
 async def adapter_page(
     session: AsyncSession, wanted: AdapterFilter, *, within: str | None = None, after: str | None, limit: int
 ) -> Page[Adapter]:
-    """Return a page, newest first, of the session's scope or of one tenant `within` it. Raises Invalid for a cursor
+    """Return a page, newest first, of the session's scope or of one tenant `within` it. Raise Invalid for a cursor
     of another scope."""
     checked_limit(limit)
     owner, text = within or tenant_of(session), sought(wanted.search)

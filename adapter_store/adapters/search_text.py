@@ -24,7 +24,7 @@ def search_text(name: str, description: Description) -> str:
 
 
 def sought(search: str) -> str | None:
-    """Return the string that a text must contain; None if the search matches everything. Raises Invalid."""
+    """Return the string that a text must contain; None if the search matches everything. Raise Invalid."""
     if len(search) > MAX_SEARCH_LENGTH or not search.isprintable():
         raise Invalid(f"`search` must be at most {MAX_SEARCH_LENGTH} printable characters.", param="search")
     folded = _folded(search.strip())

@@ -47,7 +47,7 @@ def adapter_missing(name: str) -> NotFound:
 async def require_version(
     session: AsyncSession, adapter: AdapterRow, version: int, *, deleted: bool = False
 ) -> AdapterVersion:
-    """Return a published version that is not deleted, or with `deleted` one that is. Raises NotFound."""
+    """Return a published version that is not deleted, or with `deleted` one that is. Raise NotFound."""
     found = None
     if could_be_version(version):
         query = select_versions(adapter.id, deleted=deleted).where(AdapterVersionRow.version == version)
@@ -143,7 +143,7 @@ def _lineage_of(row: Any) -> Lineage:
 
 
 async def enable_version(session: AsyncSession, version: AdapterVersion, enabled: bool) -> None:
-    """Enable or disable a version. Raises Conflict for a quarantined version."""
+    """Enable or disable a version. Raise Conflict for a quarantined version."""
     if version.status is VersionStatus.QUARANTINED:
         raise Conflict(
             f"Version {version.version} of `{version.name}` is quarantined: {version.reason}.",

@@ -29,7 +29,8 @@ _UNRECORDED = frozenset({"updated_at", "last_used_at"})
 
 @dataclass(frozen=True)
 class AuditEvent:
-    """Who did what to which object. `before` and `after` have the changed fields, never a secret; None: no object."""
+    """One recorded change: its actor, action and object. `before` and `after` have the changed fields, never a secret;
+    None: no object."""
 
     id: str
     created_at: datetime

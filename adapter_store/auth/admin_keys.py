@@ -48,7 +48,7 @@ class AdminKeyRepository:
         self._audit = audit
 
     async def create(self, name: str, *, expires_at: datetime | None = None) -> NewAdminKey:
-        """Create a key; only this call returns its whole text. Raises Invalid."""
+        """Create a key; only this call returns its whole text. Raise Invalid."""
         check_label(name)
         check_expiry(expires_at)
         text, now = self._format.new_key(), utc_now()
@@ -66,7 +66,7 @@ class AdminKeyRepository:
         return NewAdminKey(key, text.whole)
 
     async def get(self, key_id: str) -> AdminKey:
-        """Return a key. Raises NotFound."""
+        """Return a key. Raise NotFound."""
         query = select(AdminKeyRow).where(AdminKeyRow.id == key_id)
         row = (await self._session.scalars(query)).one_or_none() if could_be_id(key_id) else None
         if row is None:

@@ -42,7 +42,7 @@ class ApiKeyRepository:
         expires_at: datetime | None = None,
         limits: Limits = UNLIMITED,
     ) -> NewApiKey:
-        """Create a key; only this call returns its whole text. Raises NotFound for the tenant, Invalid for the rest."""
+        """Create a key; only this call returns its whole text. Raise NotFound for the tenant, Invalid for the rest."""
         await require_tenant(self._session, tenant_id)
         check_label(name, required=False)
         new = await self._add(tenant_id, name, _checked_scopes(scopes), check_expiry(expires_at), limits)
@@ -59,7 +59,7 @@ class ApiKeyRepository:
         return Page(tuple(key_of(row) for row in page), page.has_more)
 
     async def limit(self, key_id: str, limits: Mapping[str, int | None]) -> ApiKey:
-        """Replace the given limits. Raises Invalid."""
+        """Replace the given limits. Raise Invalid."""
         key = await self._lock(key_id)
         return await self._change("api_key.limit", key, limits=key.limits.merged(limits))
 
@@ -73,7 +73,7 @@ class ApiKeyRepository:
     async def rotate(self, key_id: str, *, grace_seconds: int = 0) -> NewApiKey:
         """Create a key with the old one's name, scopes, limits and expiry; the old one works `grace_seconds` longer.
 
-        Raises Conflict if the old key is revoked or expired.
+        Raise Conflict if the old key is revoked or expired.
         """
         if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
             raise Invalid(f"`grace_seconds` must be between 0 and {MAX_GRACE_SECONDS}.", param="grace_seconds")
@@ -189,7 +189,7 @@ def _checked_scopes(scopes: Collection[str]) -> tuple[Scope, ...]:
 
 
 def check_expiry(expires_at: datetime | None) -> datetime | None:
-    """Return the time at which a new key expires. Raises Invalid."""
+    """Return the time at which a new key expires. Raise Invalid."""
     if expires_at is not None and (expires_at.tzinfo is None or expires_at <= utc_now()):
         raise Invalid("`expires_at` must be a time in the future, with a time zone.", param="expires_at")
     return expires_at

@@ -59,7 +59,7 @@ class Authenticator:
         return None
 
     async def set_admin_key(self, key: str) -> None:
-        """Replace the admin key. Raises Invalid if it is too short or not printable."""
+        """Replace the admin key. Raise Invalid if it is too short or not printable."""
         hashed = self._hasher.hash(check_admin_key(key))
         async with self._database.operator(write=True) as session:
             if not hmac.compare_digest(await read_fact(session, ADMIN_KEY_HASH) or b"", hashed):

@@ -43,7 +43,7 @@ class KeyHasher:
 
 
 class Plausibility(Enum):
-    """What a key's text alone says about it."""
+    """The validity of a key as far as its text alone shows it."""
 
     NONE = auto()  # it is no key
     UNKNOWN = auto()  # it may be an admin key, or a key without a checksum

@@ -28,7 +28,7 @@ async def write_fact(session: AsyncSession, key: str, value: bytes) -> None:
 
 @dataclass(frozen=True)
 class Installation:
-    """What a process has to know before it can check keys."""
+    """The facts of an installation that a process needs before it can check keys."""
 
     checksum_key: bytes = field(repr=False)
     admin_key_hash: bytes | None  # None: there is no admin key yet

@@ -48,7 +48,7 @@ class Blobs:
         self._objects, self._root = open_objects(url, min_free)
 
     def of(self, tenant_id: str) -> "TenantBlobs":
-        """Return a tenant's blobs. Raises LookupError for an impossible id, so that no id leads out of the root."""
+        """Return a tenant's blobs. Raise LookupError for an impossible id, so that no id leads out of the root."""
         if not _TENANT.fullmatch(tenant_id):
             raise LookupError(f"no tenant {tenant_id!r}")
         return TenantBlobs(self._objects, f"{self._root}/{tenant_id}")
@@ -60,7 +60,7 @@ class Blobs:
         return tuple(sorted(name for name in names if _TENANT.fullmatch(name)))
 
     async def try_out(self) -> None:
-        """Write, read and remove a small file. Raises StorageFull, Unavailable."""
+        """Write, read and remove a small file. Raise StorageFull, Unavailable."""
         path, word = f"{self._root}/.loragate-try", b"loragate"
         with blob_faults():
             await asyncio.to_thread(self._objects.write, path, BytesIO(word), f"{self._root}/{_TEMPORARY}")
@@ -80,7 +80,7 @@ class TenantBlobs:
     async def put(self, digest: str, config_json: bytes, tensors: BinaryIO) -> int:
         """Store both files durably, unless the digest exists; return the size of the stored tensors' file.
 
-        Raises StorageFull, Unavailable.
+        Raise StorageFull, Unavailable.
         """
         with blob_faults():
             return await asyncio.to_thread(self._put, digest, config_json, tensors)
@@ -90,7 +90,7 @@ class TenantBlobs:
             return await asyncio.to_thread(self._has, digest)
 
     async def open(self, digest: str) -> StoredAdapter:
-        """Return an adapter. Raises LookupError if it does not exist, OSError (also later) if it cannot be read."""
+        """Return an adapter. Raise LookupError if it does not exist, OSError (also later) if it cannot be read."""
         if not await asyncio.to_thread(self._has, digest):
             raise LookupError(f"no adapter {digest!r}")
         config, tensors = (f"{self._folder(digest)}/{name}" for name in (CONFIG_FILE, TENSORS_FILE))
@@ -150,7 +150,7 @@ class TenantBlobs:
 
 
 def open_objects(url: str, min_free: int = 0) -> tuple[Objects, str]:
-    """Return the file system of `url`, and the root in it. Raises CannotOpen."""
+    """Return the file system of `url`, and the root in it. Raise CannotOpen."""
     protocol = get_protocol(url)
     try:
         if protocol in ("s3", "s3a"):

@@ -13,7 +13,7 @@ _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 def reserve(file: BinaryIO, size: int, min_free: int = 0) -> None:
     """Reserve disk space for `size` bytes of a local file, where the file system supports it.
 
-    Raises OSError if that would leave less than `min_free` bytes of the disk.
+    Raise OSError if that would leave less than `min_free` bytes of the disk.
     """
     if size <= 0 or not _is_local(file):
         return

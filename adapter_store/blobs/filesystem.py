@@ -107,7 +107,7 @@ class Objects:
 
     async def chunks(self, path: str) -> AsyncIterator[bytes]:
         """Yield the file in pieces of at most 1 MiB. Opens it on the first step, so that an iterator that is never
-        started holds nothing. Raises OSError."""
+        started holds nothing. Raise OSError."""
         file = await asyncio.to_thread(self.open, path)
         try:
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):

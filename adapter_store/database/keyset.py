@@ -23,7 +23,7 @@ async def newest_first(
 ) -> Page[Row]:
     """Return the page after the row with id `after`, which may have been deleted but must have existed.
 
-    Raises Invalid for an `after` that never was in this scope and for a limit out of range.
+    Raise Invalid for an `after` that never was in this scope and for a limit out of range.
     """
     page = await newest_of(session, kind, select(kind).where(*where), after=after, limit=limit)
     return Page(tuple(row[0] for row in page), page.has_more)
@@ -48,7 +48,7 @@ async def newest_of(
 
 
 async def position_of(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str]:
-    """Return the position of a row that is or was in this scope. Raises Invalid."""
+    """Return the position of a row that is or was in this scope. Raise Invalid."""
     row = None
     if could_be_id(row_id):
         row = (await session.execute(select(kind.created_at, kind.id).where(kind.id == row_id))).one_or_none()

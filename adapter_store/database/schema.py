@@ -22,7 +22,7 @@ _MIGRATION_LOCK = 0x6D696772  # any fixed number: Postgres' advisory lock of mig
 async def upgrade(database_url: str, revision: str = "head") -> None:
     """Upgrade the database to a revision in one transaction; of several simultaneous processes, one does the work.
 
-    Raises Invalid for the URL, SchemaMismatch for a database that this version does not know, Unavailable.
+    Raise Invalid for the URL, SchemaMismatch for a database that this version does not know, Unavailable.
     """
     await _migrate(database_url, lambda config: command.upgrade(config, revision))
 

@@ -42,7 +42,7 @@ class UnscopedStatement(RuntimeError):
 
 
 def scoped(statement: S) -> S:
-    """Mark a statement for tenants' sessions. Raises UnscopedStatement if it is not limited to TENANT_PARAM."""
+    """Mark a statement for tenants' sessions. Raise UnscopedStatement if it is not limited to TENANT_PARAM."""
     _check(statement, frozenset())
     return statement.execution_options(**{_SCOPED: True})
 

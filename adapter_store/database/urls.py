@@ -12,7 +12,7 @@ _SQLITE = frozenset({"sqlite", "sqlite+aiosqlite"})
 def driver_url(database_url: str) -> URL:
     """Return the URL for SQLAlchemy's async engine, from `sqlite:///path` or `postgresql://…`.
 
-    Raises Invalid for anything else, without repeating the URL, which may hold a password.
+    Raise Invalid for anything else, without repeating the URL, which may hold a password.
     """
     try:
         url = make_url(database_url)

@@ -67,7 +67,7 @@ class File:
 
 
 def check_text(text: str, param: str) -> str:
-    """Check a text from a client that is only displayed. Raises Invalid."""
+    """Check a text from a client that is only displayed. Raise Invalid."""
     if not 1 <= len(text) <= _NAME_LENGTH or not text.isprintable():
         raise Invalid(f"`{param}` must be 1 to {_NAME_LENGTH} printable characters.", param=param)
     return text

@@ -36,14 +36,14 @@ class FileRepository:
         self._audit = audit
 
     async def room(self) -> Room:
-        """Return how many bytes the tenant may store. Raises Conflict (`quota_exceeded`) if it has too many objects."""
+        """Return how many bytes the tenant may store. Raise Conflict (`quota_exceeded`) if it has too many objects."""
         return await room_of(self._session)
 
     async def create(self, facts: FileFacts, content: BinaryIO, size: int, format: str | None = None) -> File:
         """Store the bytes, then make the file visible. It must be the first call in a writing scope, so that the long
         write holds no connection. `format` is the format of an open file's lines.
 
-        Raises Conflict (`quota_exceeded`, `too_many_open_files`), StorageFull, Unavailable.
+        Raise Conflict (`quota_exceeded`, `too_many_open_files`), StorageFull, Unavailable.
         """
         self._assert_first()
         async with stored_piece(self._session, self._pieces, content, size) as piece_id:
@@ -59,7 +59,7 @@ class FileRepository:
         """Append whole lines to an open file, and extend the time for which it is open. Like `create`, it must be the
         first call in its scope.
 
-        Raises NotFound, Invalid for another format, Conflict (`file_closed`, `file_full`, `quota_exceeded`),
+        Raise NotFound, Invalid for another format, Conflict (`file_closed`, `file_full`, `quota_exceeded`),
         StorageFull, Unavailable.
         """
         self._assert_first()
@@ -73,7 +73,7 @@ class FileRepository:
             return await self.get(file_id, purposes)
 
     async def require_open(self, file_id: str, purposes: Collection[Purpose], size: int = 0) -> File:
-        """Return the file if it can take `size` more bytes. Raises NotFound, Conflict (`file_closed`, `file_full`)."""
+        """Return the file if it can take `size` more bytes. Raise NotFound, Conflict (`file_closed`, `file_full`)."""
         file = await self.get(file_id, purposes)
         if not file.is_open:
             words = (
@@ -91,7 +91,7 @@ class FileRepository:
 
     async def close(self, file_id: str, purposes: Collection[Purpose]) -> File:
         """Close a file for good. The audit log records this and not each append, just as it records an upload's end
-        and not its parts. Raises NotFound."""
+        and not its parts. Raise NotFound."""
         file = await self.get(file_id, purposes)
         if file.open_until is not None:
             await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(open_until=None))
@@ -129,7 +129,7 @@ class FileRepository:
     async def list(
         self, purposes: Collection[Purpose], *, after: str | None = None, limit: int = MAX_LISTED, oldest: bool = False
     ) -> Page[File]:
-        """Return files, newest or `oldest` first; `after` is the id of the last one seen. Raises Invalid."""
+        """Return files, newest or `oldest` first; `after` is the id of the last one seen. Raise Invalid."""
         row = FileRow
         order = (row.created_at, row.id) if oldest else (row.created_at.desc(), row.id.desc())
         query = select(row).where(_alive(), row.purpose.in_([each.value for each in purposes])).order_by(*order)
@@ -141,7 +141,7 @@ class FileRepository:
         return cut_page([file_of(row) for row in rows], limit)
 
     async def get(self, file_id: str, purposes: Collection[Purpose], *, param: str = "file_id") -> File:
-        """Return a file. Raises NotFound, which names `param`."""
+        """Return a file. Raise NotFound, which names `param`."""
         row = None
         if could_be_id(file_id):
             query = select(FileRow).where(FileRow.id == file_id, _alive()).execution_options(populate_existing=True)

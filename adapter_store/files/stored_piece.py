@@ -22,7 +22,7 @@ async def stored_piece(
     """Store a piece, of an upload or of nothing yet, and yield its id; the block must register it.
 
     This commits the session's transaction before it writes, so that the long write holds no connection. An error of
-    the store in the block removes the piece; what a crash leaves is removed by a sweep. Raises Conflict
+    the store in the block removes the piece; what a crash leaves is removed by a sweep. Raise Conflict
     (`quota_exceeded`) before anything is written, StorageFull, Unavailable.
     """
     row, piece_id = FilePieceRow, new_id("part")
@@ -43,7 +43,7 @@ async def stored_piece(
 
 
 async def register_piece(session: AsyncSession, pieces: TenantPieces, piece_id: str, **place: object) -> None:
-    """Record that the piece is stored, at a `place` in a file. Raises Unavailable if a sweep has removed it."""
+    """Record that the piece is stored, at a `place` in a file. Raise Unavailable if a sweep has removed it."""
     row = FilePieceRow
     registered = update(row).where(row.id == piece_id).values(stored=True, **place).returning(row.id)
     if (await session.execute(registered)).one_or_none() is None or not await pieces.has(piece_id):

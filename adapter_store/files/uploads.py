@@ -43,7 +43,7 @@ class FileUploadRepository:
     async def create(self, facts: FileFacts, mime_type: str, size: int) -> FileUpload:
         """Create an upload; its size counts as stored from now on.
 
-        Raises Invalid, Conflict (`quota_exceeded`, `too_many_uploads`).
+        Raise Invalid, Conflict (`quota_exceeded`, `too_many_uploads`).
         """
         check_text(mime_type, "mime_type")
         await self._check_pending()
@@ -69,7 +69,7 @@ class FileUploadRepository:
         return await self._upload_of(await self._row(upload_id, purposes))
 
     async def require_pending(self, upload_id: str, purposes: Collection[Purpose]) -> FileUpload:
-        """Raises NotFound, Conflict (`upload_not_pending`)."""
+        """Raise NotFound, Conflict (`upload_not_pending`)."""
         upload = await self.get(upload_id, purposes)
         if upload.status is not UploadStatus.PENDING:
             raise Conflict(f"The upload is {upload.status.value}.", code="upload_not_pending", param="upload_id")
@@ -92,7 +92,7 @@ class FileUploadRepository:
             raise Conflict(words, code="too_many_parts", param="upload_id")
 
     async def add_part(self, upload_id: str, purposes: Collection[Purpose], content: BinaryIO, size: int) -> Part:
-        """Store a part; must be the first call in its scope. Raises as `check_part`, StorageFull, Unavailable."""
+        """Store a part; must be the first call in its scope. Raise as `check_part`, StorageFull, Unavailable."""
         assert not self._session.in_transaction(), "add_part must be the first call in its scope"
         await self.check_part(upload_id, purposes, size)
         async with stored_piece(self._session, self._pieces, content, size, upload_id) as part_id:
@@ -112,14 +112,14 @@ class FileUploadRepository:
         return [Part(each.id, upload_id, each.size_bytes, each.created_at) for each in found]
 
     async def check_completion(self, upload_id: str, purposes: Collection[Purpose], part_ids: Sequence[str]) -> None:
-        """Check that `complete` would accept these parts, before their bytes are read. Raises as it does."""
+        """Check that `complete` would accept these parts, before their bytes are read. Raise as it does."""
         row = await self._row(upload_id, purposes)
         if not await self._is_completed(row, part_ids):
             await self.require_pending(upload_id, purposes)
             await self._check_parts(row, part_ids)
 
     async def complete(self, upload_id: str, purposes: Collection[Purpose], part_ids: Sequence[str]) -> FileUpload:
-        """Make the file of these parts; a repeated call returns it. Raises Invalid, Conflict, NotFound."""
+        """Make the file of these parts; a repeated call returns it. Raise Invalid, Conflict, NotFound."""
         await self.check_completion(upload_id, purposes, part_ids)
         row = await self._row(upload_id, purposes)
         if row.status == UploadStatus.COMPLETED:
@@ -132,7 +132,7 @@ class FileUploadRepository:
         return await self.get(upload_id, purposes)
 
     async def cancel(self, upload_id: str, purposes: Collection[Purpose]) -> FileUpload:
-        """Cancel an upload; a later sweep removes its parts. Raises NotFound, Conflict (`upload_not_pending`)."""
+        """Cancel an upload; a later sweep removes its parts. Raise NotFound, Conflict (`upload_not_pending`)."""
         upload = await self.get(upload_id, purposes)
         if upload.status is not UploadStatus.CANCELLED:
             await self.require_pending(upload_id, purposes)

@@ -59,7 +59,7 @@ async def next_waiting(session: AsyncSession) -> WaitingImport | None:
 
 
 async def claim_version(session: AsyncSession, wanted: Import, version: AdapterVersion) -> None:
-    """Record that the import becomes this version, which is being registered. Raises Conflict if the import was
+    """Record that the import becomes this version, which is being registered. Raise Conflict if the import was
     cancelled, or another process has taken it."""
     row = AdapterImportRow
     claimed = update(row).where(*_held(wanted), row.version.is_(None))

@@ -32,7 +32,7 @@ class ImportRepository:
         self._audit = audit
 
     async def create(self, source: str, name: str, alias: str | None, *, resumable: bool = True) -> Import:
-        """Queue an import. If it is `resumable`, another process continues it when its own dies. Raises Invalid for
+        """Queue an import. If it is `resumable`, another process continues it when its own dies. Raise Invalid for
         an invalid name, Conflict if too many imports are running."""
         manifest = await self._manifests.current()
         check_adapter_name(name, base_model=manifest.model_id if manifest else None)
@@ -82,7 +82,7 @@ class ImportRepository:
         return Page(tuple(import_of(row, since) for row in page), page.has_more)
 
     async def cancel(self, import_id: str) -> Import:
-        """Cancel an import; repeated calls have the same result. Raises Conflict if it is too late."""
+        """Cancel an import; repeated calls have the same result. Raise Conflict if it is too late."""
         found = await self.get(import_id)
         if found.status is not ImportStatus.CANCELLED:
             if found.status not in CANCELLABLE or not await self._cancel(import_id):

@@ -50,7 +50,7 @@ class AdminJobs:
         return len(removed.all())
 
     async def get(self, job_id: str) -> OwnedJob:
-        """Return a job. Raises NotFound."""
+        """Return a job. Raise NotFound."""
         row = None
         if could_be_id(job_id):
             row = await self._session.scalar(select(JobRow).where(JobRow.id == job_id))

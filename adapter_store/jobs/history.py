@@ -28,7 +28,7 @@ async def events_since(session: AsyncSession, job_id: str, number: int, limit: i
 
 
 async def checkpoints_before(session: AsyncSession, job_id: str, after: str | None, limit: int) -> Page[JobCheckpoint]:
-    """Return checkpoints, newest first; `after` is the id of the last one seen. Raises Invalid."""
+    """Return checkpoints, newest first; `after` is the id of the last one seen. Raise Invalid."""
     row = JobCheckpointRow
     query = select(row).where(row.job_id == job_id).order_by(row.step.desc())
     if after is not None:

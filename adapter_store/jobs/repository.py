@@ -45,7 +45,7 @@ class JobRepository:
         self._audit = audit
 
     async def create(self, request: JobRequest) -> Job:
-        """Create a job, whose files will be validated. Raises Conflict if the tenant has too many unfinished jobs, or
+        """Create a job, whose files will be validated. Raise Conflict if the tenant has too many unfinished jobs, or
         no quota for the result."""
         await self._check_room()
         job_id = f"ftjob-{random_base62(_ID_LENGTH)}"
@@ -81,15 +81,15 @@ class JobRepository:
         return Page(tuple(map(job_of, page)), page.has_more)
 
     async def cancel(self, job_id: str) -> Job:
-        """Cancel a job: at once, or when its worker next renews its lease. Raises Conflict if the job has ended."""
+        """Cancel a job: at once, or when its worker next renews its lease. Raise Conflict if the job has ended."""
         return await self._order(job_id, Order.CANCEL)
 
     async def pause(self, job_id: str) -> Job:
-        """Pause a job in the same way; a worker that has started writes a checkpoint first. Raises Conflict."""
+        """Pause a job in the same way; a worker that has started writes a checkpoint first. Raise Conflict."""
         return await self._order(job_id, Order.PAUSE)
 
     async def resume(self, job_id: str) -> Job:
-        """Queue a paused job, which continues from its checkpoint. Raises Conflict."""
+        """Queue a paused job, which continues from its checkpoint. Raise Conflict."""
         row = await self._row(job_id)
         if row.status != JobStatus.PAUSED:
             raise Conflict(f"The job is {row.status}; only paused jobs can be resumed.", code="job_not_paused")

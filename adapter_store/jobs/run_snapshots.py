@@ -40,7 +40,7 @@ class RunSnapshots:
     async def save(self, job_id: str, worker: str, step: int, files: Mapping[str, Path]) -> None:
         """Store a snapshot in place of the previous one. It must be the first call in a writing scope.
 
-        Raises LeaseLost and Conflict (`quota_exceeded`), then nothing has changed; StorageFull, Unavailable, OSError.
+        Raise LeaseLost and Conflict (`quota_exceeded`), then nothing has changed; StorageFull, Unavailable, OSError.
         """
         assert not self._session.in_transaction(), "save must be the first call in its scope"
         async with AsyncExitStack() as stack:

@@ -12,7 +12,7 @@ class Probe(Protocol):
     async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
         """Return once a forward pass with the adapter has given finite logits.
 
-        Raises AdapterInvalid if it did not, Conflict if the engine now serves another base model, NotTried if no
+        Raise AdapterInvalid if it did not, Conflict if the engine now serves another base model, NotTried if no
         engine answered, and Unavailable if the answer is not about the adapter.
         """
         ...

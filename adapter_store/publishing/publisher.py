@@ -95,7 +95,7 @@ class Publisher:
         adapter's. If no engine is available and it `may_wait`, the result is `verifying`, and `finish` completes it
         later; the same holds if it is `wanted_by` an import whose process dies.
 
-        Raises Invalid, AdapterInvalid and Conflict (`quota_exceeded`), then nothing is stored; StorageFull and
+        Raise Invalid, AdapterInvalid and Conflict (`quota_exceeded`), then nothing is stored; StorageFull and
         Unavailable.
         """
         assert not self._session.in_transaction(), "publish must be the first call in its scope"
@@ -132,7 +132,7 @@ class Publisher:
     async def finish(self, adapter_id: str, version: int, probe: Probe) -> AdapterVersion | None:
         """Try a version that waits; afterwards it is ready or rejected. None: it is finished, or being tried elsewhere.
 
-        Like `publish`, it must be the first call in its scope. Raises NotTried if there is still no engine.
+        Like `publish`, it must be the first call in its scope. Raise NotTried if there is still no engine.
         """
         assert not self._session.in_transaction(), "finish must be the first call in its scope"
         deferred = await take(self._session, adapter_id, version)

@@ -26,7 +26,7 @@ class CorruptBlob(OSError):
 
 
 async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
-    """Yield the tensors. Raises CorruptBlob before the last chunk if they, or the config, do not match `digest`."""
+    """Yield the tensors. Raise CorruptBlob before the last chunk if they, or the config, do not match `digest`."""
     held: bytes | None = None
     try:
         found = StreamDigest(stored.config_json, stored.size_bytes)
@@ -45,7 +45,7 @@ async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
 
 
 async def find_damage(blobs: TenantBlobs, digest: str) -> str | None:
-    """Read the bytes again and return their fault; None: a transient fault. Raises LookupError, OSError."""
+    """Read the bytes again and return their fault; None: a transient fault. Raise LookupError, OSError."""
     try:
         async for _ in verified(await blobs.open(digest), digest):
             pass

@@ -68,7 +68,7 @@ async def is_recorded(session: AsyncSession, digest: str) -> bool:
 
 
 async def make_ready(session: AsyncSession, version: AdapterVersion) -> None:
-    """Make a version visible on commit. Raises Conflict if it was deleted or rejected meanwhile."""
+    """Make a version visible on commit. Raise Conflict if it was deleted or rejected meanwhile."""
     if not await _leave_verifying(session, version, status=VersionStatus.READY.value):
         raise Conflict(
             f"`{version.name}` was deleted while its version {version.version} was being checked.",

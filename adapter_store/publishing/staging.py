@@ -39,7 +39,7 @@ class Stage:
         self._turns = asyncio.Semaphore(_CHECKS_AT_ONCE)
 
     async def check(self, config_json: bytes, tensors: BinaryIO, manifest: engine_pb2.Manifest) -> StagedAdapter:
-        """Check an upload. Raises AdapterInvalid."""
+        """Check an upload. Raise AdapterInvalid."""
         async with self._turns:
             reading, size_bytes = await asyncio.to_thread(_check, config_json, tensors, layout_of(manifest))
         return StagedAdapter(

@@ -39,7 +39,7 @@ async def delete_owned(session: AsyncSession, tenant_id: str, now: datetime) -> 
 
 
 async def finish_deletions(database: Database) -> None:
-    """Delete what deleted tenants still have, in batches. Raises Unavailable."""
+    """Delete what deleted tenants still have, in batches. Raise Unavailable."""
     async with database.operator() as session:
         tenants: dict[str, datetime] = {}
         for kind, _, _ in _KINDS:

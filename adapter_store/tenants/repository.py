@@ -33,7 +33,7 @@ class TenantRepository:
         self._audit = audit
 
     async def create(self, name: str, *, weight: float = 1.0, limits: TenantLimits = UNLIMITED_TENANT) -> Tenant:
-        """Create a tenant. Raises Invalid, and Conflict if another tenant has the name."""
+        """Create a tenant. Raise Invalid, and Conflict if another tenant has the name."""
         check_label(name)
         _check_weight(weight)
         await self._require_free(name)
@@ -74,7 +74,7 @@ class TenantRepository:
         weight: float | None = None,
         limits: Mapping[str, int | None] | None = None,
     ) -> Tenant:
-        """Change the given values; `limits` one by one. Raises Invalid, and Conflict for the name."""
+        """Change the given values; `limits` one by one. Raise Invalid, and Conflict for the name."""
         tenant = await self.get(tenant_id)
         if name is not None and name != tenant.name:
             await self._require_free(check_label(name))

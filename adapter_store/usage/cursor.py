@@ -23,7 +23,7 @@ def write_cursor(keys: Mapping[str, Any]) -> str:
 
 
 def read_cursor(text: str, names: Sequence[str]) -> tuple[Any, ...]:
-    """Return the keys, with the types of these columns. Raises Invalid for a cursor of another list."""
+    """Return the keys, with the types of these columns. Raise Invalid for a cursor of another list."""
     try:
         if len(text) > _MAX_LENGTH:
             raise ValueError

@@ -107,7 +107,7 @@ class UsageQuery:
         return select(*_sums()).where(*self._conditions())
 
     def rows(self, after: str | None, limit: int) -> "Select[*tuple[Any, ...]]":
-        """Return the query for up to `limit` groups after the cursor `after`. Raises Invalid for an invalid cursor."""
+        """Return the query for up to `limit` groups after the cursor `after`. Raise Invalid for an invalid cursor."""
         columns = [getattr(UsageSumRow, name) for name in self.columns]
         query = select(*columns, *_sums()).where(*self._conditions()).group_by(*columns)
         if after is not None:

@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 class Outcome(StrEnum):
-    """How a request ended. In each case the record counts the tokens that were delivered to the client, and those that
+    """The end of a request. In each case the record counts the tokens that were delivered to the client, and those that
     were computed for it."""
 
     COMPLETED = "completed"

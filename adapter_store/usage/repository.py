@@ -21,7 +21,7 @@ class UsageRepository:
         self._session = session
 
     async def rows(self, query: UsageQuery, *, after: str | None = None, limit: int = 100) -> Page[UsageRow]:
-        """Return rows, the latest hour or day first; `after` is the cursor of the last row seen. Raises Invalid."""
+        """Return rows, the latest hour or day first; `after` is the cursor of the last row seen. Raise Invalid."""
         assert 1 <= limit <= MAX_ROWS
         found = (await self._session.execute(query.rows(after, limit + 1))).all()
         return cut_page([query.row_of(row) for row in found], limit)

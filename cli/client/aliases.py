@@ -65,7 +65,7 @@ def _candidate(adapter: Mapping[str, Any]) -> int:
 def parse_targets(texts: Sequence[str]) -> list[dict[str, int]]:
     """Parse targets such as `3`, or `3=90 4=10`, into the API's form.
 
-    Raises CliError for anything that is not VERSION or VERSION=WEIGHT.
+    Raise CliError for anything that is not VERSION or VERSION=WEIGHT.
     """
     return [_target(text) for text in texts]
 

@@ -31,7 +31,7 @@ class Chain:
         return json.dumps({**line, "hash": self.head}, ensure_ascii=False) + "\n"
 
     def check(self, text: str) -> None:
-        """Add a line. Raises ValueError if it does not continue the chain."""
+        """Add a line. Raise ValueError if it does not continue the chain."""
         line = json.loads(text)
         if not isinstance(line, dict) or not isinstance(line.get("event"), dict):
             raise ValueError("it is no event")
@@ -51,7 +51,7 @@ class Chain:
 
 
 def verify(path: Path, noted: str | None = None) -> Chain:
-    """Verify a whole file; `noted` is a hash that it must contain. Raises CliError with the number of a bad line."""
+    """Verify a whole file; `noted` is a hash that it must contain. Raise CliError with the number of a bad line."""
     chain, found = Chain(), noted in (None, START)
     try:
         with path.open(encoding="utf-8") as file:

@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.5
 def import_adapter(api: Api, source: str, name: str, alias: str | None, token: str | None) -> dict[str, Any]:
     """Start an import, wait for it, and return it. Ctrl-C cancels it.
 
-    Raises CliError with the server's message when the import fails.
+    Raise CliError with the server's message when the import fails.
     """
     given = {"source": source, "name": name, "alias": alias, "token": token}
     begun = api.call("POST", "/v1/imports", json={field: value for field, value in given.items() if value is not None})
@@ -32,7 +32,7 @@ def import_adapter(api: Api, source: str, name: str, alias: str | None, token: s
 
 
 def hub_token() -> str:
-    """Return the token from `HF_TOKEN`, which the hub's own tools use. Raises CliError when it is not set."""
+    """Return the token from `HF_TOKEN`, which the hub's own tools use. Raise CliError when it is not set."""
     token = os.environ.get("HF_TOKEN")
     if not token:
         raise CliError("HF_TOKEN is not set", BAD_SETTING)

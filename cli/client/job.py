@@ -39,7 +39,7 @@ def _newest_first(api: Api, job_id: str, seen: str | None) -> Iterator[Document]
 
 
 def parse_hyperparameters(given: Sequence[str]) -> Document:
-    """Parse `name=value` texts. A value that is not JSON is taken as a string. Raises CliError."""
+    """Parse `name=value` texts. A value that is not JSON is taken as a string. Raise CliError."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -53,7 +53,7 @@ def parse_hyperparameters(given: Sequence[str]) -> Document:
 
 
 def validated(method: str, given: Document) -> Document:
-    """Return the hyperparameters after a check against the method. Raises CliError before anything is sent."""
+    """Return the hyperparameters after a check against the method. Raise CliError before anything is sent."""
     from loragate.cli.settings.names import suggestion
     from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
     from loragate.prompts.validation import InvalidDocument, validate
@@ -72,7 +72,7 @@ def validated(method: str, given: Document) -> Document:
 
 
 def parse_metadata(given: Sequence[str]) -> dict[str, str]:
-    """Parse `name=text` texts. Raises CliError."""
+    """Parse `name=text` texts. Raise CliError."""
     pairs = [text.partition("=") for text in given]
     for text, (name, equals, _) in zip(given, pairs, strict=True):
         if not name or not equals:

@@ -31,7 +31,7 @@ def follow_job(
 ) -> Document:
     """Poll the job until it has ended or is paused, and return it.
 
-    A server that does not respond is retried for a minute. Raises CliError.
+    A server that does not respond is retried for a minute. Raise CliError.
     """
     seen: str | None = None
     failures = 0

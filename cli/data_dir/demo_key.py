@@ -18,7 +18,7 @@ def save(data_dir: Path, key: str) -> None:
 
 
 def find(data_dir: Path) -> str:
-    """Return the key of an earlier start. Raises CliError if only its hash is stored."""
+    """Return the key of an earlier start. Raise CliError if only its hash is stored."""
     for read in (_from_demo_file, _from_draft):
         try:
             return read(data_dir)

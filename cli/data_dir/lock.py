@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.05
 def lock_data_dir(data_dir: Path) -> Iterator[None]:
     """Lock the directory until the block ends or the process dies.
 
-    Raises CliError with the id of the process that holds the lock. The file is never removed: otherwise a third process
+    Raise CliError with the id of the process that holds the lock. The file is never removed: otherwise a third process
     could lock a new file while the second one holds the old one.
     """
     descriptor = os.open(data_dir / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -52,7 +52,7 @@ def remove(data_dir: Path) -> None:
 
 @dataclass(frozen=True)
 class Running:
-    """What a client on this machine needs of a running server. `tls_cert` is the certificate that it shows."""
+    """A server that runs on this machine, as clients reach it. `tls_cert` is the certificate that it presents."""
 
     base_url: str
     tls_cert: Path | None

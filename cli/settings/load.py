@@ -21,7 +21,7 @@ _NAMED = re.compile(r"([a-z_]+(?:\.[a-z_]+)+) ")
 def load(**options: Any) -> Settings:
     """Load the settings by precedence: option, environment, file, default. An option that is None was not given.
 
-    Raises CliError with the name of the first setting that is unknown or has an invalid value.
+    Raise CliError with the name of the first setting that is unknown or has an invalid value.
     """
     given = {name: value for name, value in options.items() if value is not None}
     _reject_unknown_variables()

@@ -40,7 +40,7 @@ def source_of(name: str, options: Mapping[str, object]) -> Source:
 
 
 def settings_file(options: Mapping[str, object]) -> Path | None:
-    """Return the settings file: the named one, else the one in the current folder. Raises CliError if the named one
+    """Return the settings file: the named one, else the one in the current folder. Raise CliError if the named one
     is missing, or if others may have written the one in the folder."""
     named = _named_file(options)
     if not named:

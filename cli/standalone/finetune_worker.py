@@ -16,7 +16,7 @@ from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 
 def service_config(settings: Settings, name: str | None) -> ServiceConfig:
-    """Return the worker's configuration. Raises CliError."""
+    """Return the worker's configuration. Raise CliError."""
     if settings.model is None:
         raise CliError(
             "no model to train: give the engine's model as --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING

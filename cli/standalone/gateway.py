@@ -25,7 +25,7 @@ def prepare(settings: Settings) -> None:
 
 
 def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
-    """Return the gateway's configuration. Raises CliError."""
+    """Return the gateway's configuration. Raise CliError."""
     try:
         return GatewayConfig(
             database_url=settings.effective_database_url,

@@ -25,7 +25,7 @@ PANEL = PortSetting("--panel-port", "LORAGATE_PANEL_PORT")
 
 
 def listen(host: str, port: int, setting: PortSetting = REST) -> socket.socket:
-    """Return a listening TCP socket; port 0 picks a free one. Raises CliError with the name of the setting.
+    """Return a listening TCP socket; port 0 picks a free one. Raise CliError with the name of the setting.
 
     The socket listens immediately: a second server with SO_REUSEADDR could take a port that is only bound.
     """
@@ -41,7 +41,7 @@ def listen(host: str, port: int, setting: PortSetting = REST) -> socket.socket:
 def reserve(host: str, port: int) -> socket.socket:
     """Return a bound socket that reserves a port for several gRPC servers to share; port 0 picks a free one.
 
-    Raises CliError with the name of the setting. The port is first opened exclusively: with SO_REUSEPORT alone, a
+    Raise CliError with the name of the setting. The port is first opened exclusively: with SO_REUSEPORT alone, a
     second server could silently take half of another one's calls.
     """
     with listen(host, port, GRPC) as alone:

@@ -63,7 +63,7 @@ class Child:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until stopped. Raises CliError when the program rejects its settings before it has ever worked."""
+        """Run until stopped. Raise CliError when the program rejects its settings before it has ever worked."""
         while not self._stopping.is_set():
             started = time.monotonic()
             try:

@@ -22,7 +22,7 @@ _RESPONSE_SECONDS = 5.0
 def panel_listener(settings: Settings, notify: Callable[[str], None]) -> Iterator[socket.socket | None]:
     """Yield the panel's socket; None if the panel is disabled, or, after a notification, if its packages are missing.
 
-    Raises CliError for a port that is in use.
+    Raise CliError for a port that is in use.
     """
     if not settings.panel.enabled:
         yield None

@@ -45,7 +45,7 @@ async def spawn(program: Program, stdout: int | None = None) -> asyncio.subproce
 async def run_once(program: Program) -> str:
     """Run the program to its end and return its stdout. It is killed when this call is cancelled.
 
-    Raises CliError when it fails; the program has written the reason to stderr.
+    Raise CliError when it fails; the program has written the reason to stderr.
     """
     process = await spawn(program, stdout=asyncio.subprocess.PIPE)
     try:

@@ -27,7 +27,7 @@ from loragate.engine.runtime.log_format import log_to_stderr
 async def serve(settings: Settings, make_programs: Callable[..., Programs] = Programs) -> int:
     """Run the server until a signal stops it. The status is 0 unless a second signal cut the shutdown short.
 
-    Raises CliError.
+    Raise CliError.
     """
     check_combination(settings)
     check_tls(settings)
@@ -112,7 +112,7 @@ _LONGEST_PATH = 106  # sockaddr_un holds 108 bytes with the terminating zero, on
 def engine_socket() -> Iterator[str]:
     """Yield a Unix socket as gRPC target, in a new folder of mode 0700 that is removed at the end.
 
-    Raises CliError if TMPDIR is too long for a socket's path.
+    Raise CliError if TMPDIR is too long for a socket's path.
     """
     folder = Path(tempfile.mkdtemp(prefix="loragate-"))
     try:

@@ -46,7 +46,7 @@ class Supervisor:
         self._error: BaseException | None = None
 
     async def run(self) -> None:
-        """Run the server and return after a clean shutdown. Raises CliError when the start fails."""
+        """Run the server and return after a clean shutdown. Raise CliError when the start fails."""
         starting = self._run_in_background(self._start())
         await self._signals.requested.wait()
         if self._error is None:

@@ -46,7 +46,7 @@ class AdapterPeer(Protocol):
     """A session that can provide an adapter's bytes."""
 
     def fetch(self, key: AdapterKey) -> AsyncIterator[pb.AdapterPart]:
-        """Yield the parts in order, the last one included. Raises SessionEnded."""
+        """Yield the parts in order, the last one included. Raise SessionEnded."""
         ...
 
 
@@ -72,7 +72,7 @@ class AdapterFiles:
         self.tier = DiskTier(directory, budget or int(shutil.disk_usage(directory).free * _DISK_SHARE))
 
     async def load(self, key: AdapterKey) -> HostAdapter:
-        """Return the adapter's weights. Raises AdapterUnavailable with the reason."""
+        """Return the adapter's weights. Raise AdapterUnavailable with the reason."""
         path = self._path(key)
         async with self._locked(path):
             if path in self.tier:
@@ -83,7 +83,7 @@ class AdapterFiles:
             return await self._fetch_and(key, path, self._read)
 
     async def fetch(self, key: AdapterKey) -> None:
-        """Make sure that the adapter's files are here and checked. Raises AdapterUnavailable."""
+        """Make sure that the adapter's files are here and checked. Raise AdapterUnavailable."""
         path = self._path(key)
         async with self._locked(path):
             if path not in self.tier:

@@ -253,7 +253,7 @@ class AdapterPool:
         return coming or (slot is not None and not slot.unused)
 
     def read_done(self, key: AdapterKey, host: HostAdapter) -> None:
-        """Finish a successful read. Raises AdapterTooLarge; then the state is the same as after a failed read."""
+        """Finish a successful read. Raise AdapterTooLarge; then the state is the same as after a failed read."""
         awaited_by = self._reading.pop(key)
         pages = self._arena.pages_for(host.sizes)
         if pages > self._arena.total:

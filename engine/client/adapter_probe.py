@@ -30,7 +30,7 @@ class TrialFailed(Exception):
 async def try_adapter(
     client: EngineClient, manifest: pb.Manifest, adapter: pb.AdapterRef, own_tokens: tuple[int, ...], share: pb.Share
 ) -> None:
-    """Probe an adapter; `own_tokens` are its invocation tokens. Raises TrialFailed."""
+    """Probe an adapter; `own_tokens` are its invocation tokens. Raise TrialFailed."""
     submit = pb.Submit(
         prompt_token_ids=probe_prompt(manifest, own_tokens),
         adapter=adapter,

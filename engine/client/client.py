@@ -73,7 +73,7 @@ class AdapterSource(Protocol):
     """A reader of adapter files. The engine asks it for adapters that it does not hold."""
 
     async def open(self, tenant_id: str, digest: str) -> AdapterBytes:
-        """Open an adapter. Raises LookupError if it does not exist, OSError if it cannot be read."""
+        """Open an adapter. Raise LookupError if it does not exist, OSError if it cannot be read."""
         ...
 
 
@@ -147,7 +147,7 @@ class EngineClient:
         return None if self._session is None else self._session.load
 
     async def describe(self) -> pb.Manifest:
-        """Return the manifest of the loaded base model. Raises EngineUnavailable."""
+        """Return the manifest of the loaded base model. Raise EngineUnavailable."""
         return await self._call(
             self._stub().Describe(pb.DescribeRequest(), timeout=_UNARY_SECONDS, metadata=self._metadata)
         )
@@ -155,19 +155,19 @@ class EngineClient:
     async def stats(
         self, request: pb.StatsRequest | None = None, *, timeout_seconds: float = _UNARY_SECONDS
     ) -> pb.StatsResponse:
-        """Return counters and gauges as of the last step. Raises EngineUnavailable, at the latest after the timeout."""
+        """Return counters and gauges as of the last step. Raise EngineUnavailable, at the latest after the timeout."""
         return await self._call(
             self._stub().Stats(request or pb.StatsRequest(), timeout=timeout_seconds, metadata=self._metadata)
         )
 
     async def inventory(self, *, timeout_seconds: float = _UNARY_SECONDS) -> pb.InventoryResponse:
-        """Return the adapters that the engine holds, by tier. Raises EngineUnavailable."""
+        """Return the adapters that the engine holds, by tier. Raise EngineUnavailable."""
         return await self._call(
             self._stub().Inventory(pb.InventoryRequest(), timeout=timeout_seconds, metadata=self._metadata)
         )
 
     async def trace(self, last_steps: int = 0) -> bytes:
-        """Return the last steps, or all that are recorded, in Chrome's trace-event format. Raises EngineUnavailable."""
+        """Return the last steps, or all that are recorded, in Chrome's trace-event format. Raise EngineUnavailable."""
         request = pb.TraceRequest(last_steps=last_steps)
         call = self._stub().Trace(request, timeout=_UNARY_SECONDS, metadata=self._metadata)
         response: pb.TraceResponse = await self._call(call)
@@ -197,7 +197,7 @@ class EngineClient:
     ) -> AsyncIterator[AsyncIterator[pb.Delta]]:
         """Run a request; leaving the block before the end aborts it in the engine.
 
-        Raises EngineUnavailable, and EngineRequestError from the iterator.
+        Raise EngineUnavailable, and EngineRequestError from the iterator.
         """
         session = self._session
         if session is None:
@@ -275,7 +275,7 @@ class _Session:
         self._transfers: set[asyncio.Task[None]] = set()
 
     async def run(self) -> AsyncIterator[None]:
-        """Yield once for each frame from the engine, until the session ends. Raises TimeoutError after silence."""
+        """Yield once for each frame from the engine, until the session ends. Raise TimeoutError after silence."""
         call = pb_grpc.EngineServiceStub(self._channel).Session(wait_for_ready=False, metadata=self._metadata)
         writer = asyncio.create_task(self._write(call))
         expired = asyncio.create_task(self._heartbeat.wait_expired(self._heartbeat_timeout))

@@ -28,7 +28,7 @@ class CudaGraphs:
     def record(self, launches: Launches) -> Launches:
         """Capture launches as a graph.
 
-        Raises RuntimeError if they wait for the device or allocate on the host's behalf, or if the budget is exceeded.
+        Raise RuntimeError if they wait for the device or allocate on the host's behalf, or if the budget is exceeded.
         Other threads may use the device meanwhile; this thread must not compute anything else.
         """
         taken = self._free - torch.cuda.mem_get_info(self._device)[0]

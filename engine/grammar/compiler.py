@@ -180,7 +180,7 @@ def _in_library_format(grammar: Grammar) -> str:
 
 
 def _compile_in_trial(text: str) -> None:
-    """Compile the grammar in a process that can be killed, before it is compiled here. Raises GrammarRejected."""
+    """Compile the grammar in a process that can be killed, before it is compiled here. Raise GrammarRejected."""
     script = Path(__file__).with_name("trial.py")
     command = [sys.executable, "-I", str(script)]
     try:

@@ -24,7 +24,7 @@ class Matcher:
         return Matcher(self._inner.deep_copy())
 
     def advance(self, token: int) -> None:
-        """Accept a token. Raises GrammarFailed, also for errors from the computation of the mask."""
+        """Accept a token. Raise GrammarFailed, also for errors from the computation of the mask."""
         if self._inner.is_error() or not self._inner.consume_token(token):
             raise GrammarFailed(reason(self._inner.get_error()))
 

@@ -19,7 +19,7 @@ class TokenSpace:
 
 
 def build_tokenizer(space: TokenSpace) -> Any:
-    """Return an llguidance.LLTokenizer. Raises UnknownTokenizer, ImportError."""
+    """Return an llguidance.LLTokenizer. Raise UnknownTokenizer, ImportError."""
     from llguidance import LLTokenizer
 
     vocabulary = read_vocabulary(space.tokenizer_json, space.size, space.eos)
@@ -65,7 +65,7 @@ class _Splitter:
         self._longest = max(map(len, self._ids), default=0)
 
     def split(self, text: str) -> list[int]:
-        """Return the tokens of a text. Raises ValueError if the vocabulary cannot write it."""
+        """Return the tokens of a text. Raise ValueError if the vocabulary cannot write it."""
         for before in ("", _MARKER):  # a text's first token may differ from that of the same text after another
             ids = self._encoded(before, text)
             if ids is not None:

@@ -33,7 +33,7 @@ class Vocabulary:
 
 
 def read_vocabulary(tokenizer_json: bytes, size: int, never_text: Iterable[int]) -> Vocabulary:
-    """Return the first `size` tokens. `never_text` are special in any case, such as EOS. Raises UnknownTokenizer."""
+    """Return the first `size` tokens. `never_text` are special in any case, such as EOS. Raise UnknownTokenizer."""
     if not tokenizer_json:
         raise UnknownTokenizer("the base model has no tokenizer.json")
     document = json.loads(tokenizer_json)

@@ -58,7 +58,7 @@ BaseLinear = PackedLinear | CalledLinears
 
 
 def loading_options(quantization: str, device: torch.device) -> dict[str, Any]:
-    """Return the options with which transformers quantizes at load. Raises QuantizationRejected."""
+    """Return the options with which transformers quantizes at load. Raise QuantizationRejected."""
     if quantization == "none":
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:

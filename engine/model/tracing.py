@@ -42,7 +42,7 @@ class Trace:
 
 
 def trace(model: PreTrainedModel) -> Trace:
-    """Run the model on a few tokens and record its calls. Raises RuntimeError for a model that cannot be served."""
+    """Run the model on a few tokens and record its calls. Raise RuntimeError for a model that cannot be served."""
     check_experts(model)
     result = Trace()
     calls: list[tuple[str, Tensor]] = []

@@ -51,7 +51,7 @@ def _group_limits() -> Iterator[int]:
 
 
 def _group_memory(group: Path, limit: str, used: str, files: str) -> int:
-    """Return what is left of a group's limit. Raises ValueError if it has none."""
+    """Return what is left of a group's limit. Raise ValueError if it has none."""
     bound = int((group / limit).read_text())
     held = re.findall(rf"^{files} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
     return bound - int((group / used).read_text()) + sum(map(int, held))

@@ -36,7 +36,8 @@ class Failure(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What was computed for a sequence, each token once; `prompt_tokens` are those that were not found in the cache."""
+    """The tokens that were computed for a sequence, each once; `prompt_tokens` are those that were not found in the
+    cache."""
 
     prompt_tokens: int
     cached_tokens: int

@@ -46,8 +46,8 @@ class AdapterKey:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen. Neutral values disable a step: temperature 0 is greedy, top_k 0, top_p 1, min_p 0,
-    repetition_penalty 1 and the other penalties 0."""
+    """The parameters by which the next token is chosen. Neutral values disable a step: temperature 0 is greedy, top_k
+    0, top_p 1, min_p 0, repetition_penalty 1 and the other penalties 0."""
 
     max_tokens: int
     seed: int

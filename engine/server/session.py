@@ -45,7 +45,7 @@ class Session:
             await transfer.put(part)
 
     async def fetch(self, key: AdapterKey) -> AsyncIterator[pb.AdapterPart]:
-        """Ask the client for an adapter's bytes. Raises SessionEnded."""
+        """Ask the client for an adapter's bytes. Raise SessionEnded."""
         transfer: asyncio.Queue[pb.AdapterPart | None] = asyncio.Queue(_PARTS_AHEAD)
         self._transfers[key] = transfer
         wanted = pb.AdapterRef(tenant_id=key.tenant_id, digest=key.digest)

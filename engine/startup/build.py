@@ -72,7 +72,7 @@ class LoadedModel:
 
 
 def load(config: EngineConfig) -> LoadedModel:
-    """Load, check and measure the base model. Raises ModelRejected."""
+    """Load, check and measure the base model. Raise ModelRejected."""
     shorten_switch_interval()
     if config.threads is not None:
         torch.set_num_threads(config.threads)

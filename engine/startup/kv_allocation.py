@@ -21,7 +21,7 @@ def allocate_kv(
 ) -> BlockPool:
     """Give the model its KV cache, of up to `budget` bytes or a share of free memory, and return its block pool.
 
-    Raises ModelRejected.
+    Raise ModelRejected.
     """
     blocks = _device_blocks(base, config, max_model_len, budget)
     places = (blocks + 2) * config.block_size  # the first block is the null block, the last is for padding rows

@@ -73,7 +73,7 @@ def check_lengths(config: PreTrainedConfig, max_model_len: int) -> tuple[int, ..
 
 
 def verify(base: BaseModel, expected: Reference) -> None:
-    """Compare packed logits with eager ones, at prefill in chunks and at decode. Raises ModelRejected."""
+    """Compare packed logits with eager ones, at prefill in chunks and at decode. Raise ModelRejected."""
     found = errors(base, expected)
     error = float(found.median() if is_mixture(base.model) else found.max())
     if not error <= (_TOLERANCE_QUANTIZED if base.is_quantized else _TOLERANCE[base.dtype]):
@@ -110,7 +110,7 @@ def errors(base: BaseModel, expected: Reference) -> Tensor:
 def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:
     """Check on a shrunken twin what the model itself cannot show: return (cap on max_model_len or None, the reason).
 
-    Raises ModelRejected if the twin is wrong at short lengths too.
+    Raise ModelRejected if the twin is wrong at short lengths too.
     """
     config = model.config
     exact = model.dtype == torch.float32 and not is_mixture(model) and not is_quantized_model(model)

@@ -68,7 +68,7 @@ class Admission:
     async def admit(
         self, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
     ) -> AsyncIterator[TextCall]:
-        """Admit a request for text. Raises RateLimited and Unavailable."""
+        """Admit a request for text. Raise RateLimited and Unavailable."""
         async with self._admitted(text_inference(caller, endpoint, request_id, request)) as admitted:
             yield TextCall(self._generation, request, admitted)
 
@@ -76,7 +76,7 @@ class Admission:
     async def admit_embeddings(
         self, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
     ) -> AsyncIterator[EmbeddingCall]:
-        """Admit a request for embeddings. Raises RateLimited and Unavailable."""
+        """Admit a request for embeddings. Raise RateLimited and Unavailable."""
         async with self._admitted(embedding_inference(caller, request_id, request)) as admitted:
             yield EmbeddingCall(self._generation, request, admitted)
 

@@ -46,7 +46,7 @@ class TextCall:
                 yield delta
 
     async def complete(self) -> list[Completion]:
-        """Return all completions, in the order of their indices. Raises ApiError."""
+        """Return all completions, in the order of their indices. Raise ApiError."""
         try:
             deltas = self._deltas(streamed=False)
             completions = await put_together(deltas, len(self._request.prompts) * self._request.n)

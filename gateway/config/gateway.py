@@ -23,7 +23,7 @@ DEFAULT_LIMITS = TenantLimits(
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """What one gateway process connects to, and the limits that it enforces."""
+    """The services to which one gateway process connects, and the limits that it enforces."""
 
     database_url: str  # SQLAlchemy's async form, e.g. "sqlite+aiosqlite:////var/lib/loragate/loragate.db"
     blob_url: str  # fsspec's form, e.g. "file:///var/lib/loragate/blobs"

@@ -40,7 +40,7 @@ class TenantWith(Requirement):
         return await self.admit(services_of(request), _authorization(request), context_of(request.scope))
 
     async def admit(self, services: Services, authorization: str, context: RequestContext) -> TenantPrincipal:
-        """Return the caller, who is recorded in `context`. Raises Unauthenticated and Forbidden."""
+        """Return the caller, who is recorded in `context`. Raise Unauthenticated and Forbidden."""
         principal = await _principal_of(services, authorization, context)
         if isinstance(principal, AdminPrincipal):
             raise Forbidden(
@@ -116,7 +116,7 @@ async def _authenticated(services: Services, authorization: str, address: str) -
 
 
 async def count_change(request: Request) -> Actor:
-    """Count a change of a tenant. Raises TooManyRequests."""
+    """Count a change of a tenant. Raise TooManyRequests."""
     context = context_of(request.scope)
     if context.tenant_id is not None:
         services_of(request).change_limiter.charge(context.tenant_id)

@@ -52,7 +52,7 @@ class EngineLink:
 
     @property
     def base(self) -> BaseModel:
-        """The base model last seen. Raises Unavailable if none has been seen yet."""
+        """The base model last seen. Raise Unavailable if none has been seen yet."""
         if self._base is None:
             raise Unavailable("The engine has not described its base model yet.", code="base_model_unknown")
         return self._base

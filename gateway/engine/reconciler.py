@@ -52,7 +52,7 @@ class Reconciler:
             changed, self._changed = self._changed if notified else {None}, set()
 
     async def reconcile(self, tenants: Collection[str | None] | None = None) -> None:
-        """Reconcile all adapters, or those of these tenants. Raises StoreError and EngineUnavailable. The engine is
+        """Reconcile all adapters, or those of these tenants. Raise StoreError and EngineUnavailable. The engine is
         asked first what it holds, so that adapters published after that are not mistaken for deleted ones."""
         held = set[Content]()
         if self._client.ready:

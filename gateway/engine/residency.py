@@ -22,7 +22,7 @@ _TIERS: Mapping[int, Tier] = {pb.TIER_DISK: "disk", pb.TIER_HOST: "host", pb.TIE
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What the engine holds. `held` is None while that is not known."""
+    """The adapters that the engine holds. `held` is None while they are not known."""
 
     held: Mapping[Content, pb.Held] | None = None
 

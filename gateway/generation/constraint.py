@@ -52,7 +52,7 @@ _OPEN = ("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf",
 
 
 def tool_use(base: BaseModel, body: ToolFields) -> ToolUse | None:
-    """Return the tools that may be called; None if there are none. Raises InvalidRequest if the model does not support
+    """Return the tools that may be called; None if there are none. Raise InvalidRequest if the model does not support
     tools."""
     usable = body.usable_tools
     if not usable:

@@ -59,7 +59,7 @@ class RequestPreparer:
         self._config = config
 
     async def chat(self, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
-        """Prepare a chat completion. Raises ApiError and StoreError."""
+        """Prepare a chat completion. Raise ApiError and StoreError."""
         base, config = self._link.base, self._config
         n = self._checked_n(body)
         target = await self._target(caller, base, body.model, body.sticky_key)
@@ -87,7 +87,7 @@ class RequestPreparer:
             )
 
     async def completion(self, caller: TenantPrincipal, body: CompletionRequest) -> GenerationRequest:
-        """Prepare a text completion. Raises ApiError and StoreError."""
+        """Prepare a text completion. Raise ApiError and StoreError."""
         base, config = self._link.base, self._config
         n = self._checked_n(body)
         if len(body.prompts) > config.max_prompts:
@@ -118,7 +118,7 @@ class RequestPreparer:
             )
 
     async def embeddings(self, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
-        """Prepare a request for embeddings. Raises ApiError and StoreError."""
+        """Prepare a request for embeddings. Raise ApiError and StoreError."""
         base = self._link.base
         target = await self._target(caller, base, body.model, body.user or None)
         if "" in body.inputs:
@@ -140,7 +140,7 @@ class RequestPreparer:
         self, caller: TenantPrincipal, target: Target, characters: int, completion_tokens: int
     ) -> Lease | None:
         """Charge the limits for a large text before it is tokenized; return None for others, which are charged for
-        their tokens when they are admitted. Raises RateLimited."""
+        their tokens when they are admitted. Raise RateLimited."""
         if characters < _CHARGED_FIRST_CHARACTERS:
             return None
         tokens = characters // _CHARACTERS_PER_CHARGED_TOKEN + min(completion_tokens, self._link.base.max_model_len)

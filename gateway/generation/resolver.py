@@ -33,7 +33,7 @@ class Resolver:
         """Return the weights. If an alias has several versions, a `sticky_key` always selects the same one, until the
         alias changes.
 
-        Raises ApiError for what the caller cannot use, and StoreError.
+        Raise ApiError for what the caller cannot use, and StoreError.
         """
         if model == base.id:
             return Target(caller.tenant_id, adapter=None)
@@ -63,7 +63,7 @@ class AdapterName:
 
 
 def parse_adapter_name(model: str) -> AdapterName:
-    """Parse `model`, which is not the base model's id. Raises NotFound if it cannot name an adapter."""
+    """Parse `model`, which is not the base model's id. Raise NotFound if it cannot name an adapter."""
     match = _GRAMMAR.fullmatch(model)
     if match is None:
         raise model_not_found(model)
@@ -81,7 +81,7 @@ def model_not_found(model: str) -> NotFound:
 
 
 async def route_of(scope: TenantScope, model: str) -> Route:
-    """Return the route of any name but the base model's. Raises NotFound."""
+    """Return the route of any name but the base model's. Raise NotFound."""
     try:
         tuned = parse_tuned_name(model)
         if tuned is not None:

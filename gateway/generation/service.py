@@ -25,7 +25,7 @@ class Engine(Protocol):
     def generate(
         self, submit: pb.Submit, observer: RequestObserver | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
-        """Submit a request and yield its deltas. Raises EngineError."""
+        """Submit a request and yield its deltas. Raise EngineError."""
         ...
 
 
@@ -55,13 +55,13 @@ class GenerationService:
     def stream(self, request: GenerationRequest, computed: Computed) -> AsyncGenerator[TextDelta, None]:
         """Yield the deltas of all completions, interleaved; the last one of each completion has its finish reason.
 
-        Closing the stream early aborts the request in the engine. Raises ApiError.
+        Closing the stream early aborts the request in the engine. Raise ApiError.
         """
         runs = [self._run(request, position, computed) for position in range(len(request.prompts))]
         return runs[0] if len(runs) == 1 else merge(runs)
 
     async def embed(self, request: PoolingRequest, computed: Computed) -> AsyncGenerator[Embedding, None]:
-        """Yield the embedding of each prompt, in the order of arrival. Closing this early aborts the rest. Raises
+        """Yield the embedding of each prompt, in the order of arrival. Closing this early aborts the rest. Raise
         ApiError."""
         waiting = iter(range(len(request.prompts)))
         count = min(_CONCURRENT_EMBEDDINGS, len(request.prompts))
@@ -111,7 +111,7 @@ class GenerationService:
     async def _deltas(
         self, submit: pb.Submit, target: Target, observer: RequestObserver, constraint: str | None = None
     ) -> AsyncGenerator[pb.Delta, None]:
-        """Yield the engine's deltas for a request of the target's tenant. Closing this aborts the request. Raises
+        """Yield the engine's deltas for a request of the target's tenant. Closing this aborts the request. Raise
         ApiError."""
         submit.cache_salt = self._salts.of(target.tenant_id, target.cache_user)
         try:

@@ -19,7 +19,7 @@ _MAX_BYTES_PER_TOKEN = 16  # more than any text has, over the length of a contex
 
 
 def chat_size(base: BaseModel, messages: Sequence[ChatMessage]) -> int:
-    """Return the size of the messages in characters. Raises InvalidRequest for too many, before any work is done on
+    """Return the size of the messages in characters. Raise InvalidRequest for too many, before any work is done on
     them."""
     size = rendered_size(messages)
     _check_size(base, size, "messages")
@@ -27,7 +27,7 @@ def chat_size(base: BaseModel, messages: Sequence[ChatMessage]) -> int:
 
 
 def prompts_size(base: BaseModel, prompts: Sequence[Prompt], param: str) -> int:
-    """Return the size of the prompts in characters and token ids. Raises InvalidRequest for a text of too many, before
+    """Return the size of the prompts in characters and token ids. Raise InvalidRequest for a text of too many, before
     any work is done on it."""
     for prompt in prompts:
         if isinstance(prompt, str):
@@ -47,7 +47,7 @@ class PromptTokenizer:
     ) -> list[int]:
         """Render and tokenize the messages, whose `chat_size` is `size`.
 
-        Raises InvalidRequest for messages that the base model's template rejects or that exceed the context,
+        Raise InvalidRequest for messages that the base model's template rejects or that exceed the context,
         TooManyRequests and Unavailable if too much text is being tokenized.
         """
         template = base.chat_template
@@ -67,7 +67,7 @@ class PromptTokenizer:
         """Tokenize texts, whose `prompts_size` is `size`, with the special tokens of a plain prompt; return token ids
         as they are. `param` is the request's field.
 
-        Raises InvalidRequest for prompts that are empty, outside the vocabulary, or longer than the context;
+        Raise InvalidRequest for prompts that are empty, outside the vocabulary, or longer than the context;
         TooManyRequests and Unavailable if too much text is being tokenized.
         """
         if size <= _INLINE_CHARACTERS:
@@ -130,7 +130,7 @@ def _encoded(base: BaseModel, text: str, param: str, *, plain: bool) -> list[int
 def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None, default: int, param: str) -> int:
     """Return the token limit of the completion. Without `wanted` it is the smaller of `default` and what is left.
 
-    Raises InvalidRequest (`context_length_exceeded`); `param` is "messages" or "prompt".
+    Raise InvalidRequest (`context_length_exceeded`); `param` is "messages" or "prompt".
     """
     left = base.max_model_len - prompt_tokens
     if left < 1:

@@ -29,7 +29,7 @@ class TokenizingThreads:
     async def run(self, tenant_id: str, size: int, work: Callable[[], T]) -> T:
         """Return what `work` returns; it tokenizes `size` bytes.
 
-        Raises TooManyRequests where the tenant's other prompts are in the way, Unavailable where those of others are.
+        Raise TooManyRequests where the tenant's other prompts are in the way, Unavailable where those of others are.
         """
         with self._reserved(tenant_id, size):
             return await self._threads.run(tenant_id, work)

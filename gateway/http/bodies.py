@@ -24,8 +24,9 @@ MIN_SEND_RATE = 500  # bytes per second, for small bodies; the value of Apache's
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How slowly a body may arrive: with pauses of at most `stall_seconds`, and at `rate` bytes per second or more,
-    averaged over `window` seconds. A client that was faster may be slower for the time gained, up to the window."""
+    """The slowest arrival that is accepted of a body: with pauses of at most `stall_seconds`, and at `rate` bytes
+    per second or more, averaged over `window` seconds. A client that was faster may be slower for the
+    time gained, up to the window."""
 
     stall_seconds: float
     rate: float = MIN_SEND_RATE

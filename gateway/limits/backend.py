@@ -59,7 +59,7 @@ class BackendResponse:
 
 
 class LimitBackend(Protocol):
-    """Raises BackendUnavailable if it cannot be reached now."""
+    """A store of limits. Its methods raise BackendUnavailable if it cannot be reached now."""
 
     async def execute(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
         """Execute the operations in order. `incarnation` is the one that the caller knows, or "" for none."""

@@ -76,7 +76,7 @@ class ToolCallDelta(TypedDict):
 
 
 class MessageDelta(TypedDict):
-    """What a chunk adds to the message. It is empty in a choice's last chunk."""
+    """The part of the message that a chunk adds. It is empty in a choice's last chunk."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str | None]

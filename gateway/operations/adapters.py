@@ -143,7 +143,7 @@ async def get_version(use: Services, caller: TenantPrincipal, name: str, version
 
 
 async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> DeletedAdapter:
-    """Delete a version, or give up one that waits for an engine. Raises Conflict while an alias points to it."""
+    """Delete a version, or give up one that waits for an engine. Raise Conflict while an alias points to it."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         found = await scope.publisher.give_up(name, version)
         if found is None:
@@ -161,7 +161,7 @@ async def set_alias(use: Services, caller: TenantPrincipal, by: Actor, name: str
 
 
 async def delete_alias(use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str) -> DeletedAlias:
-    """Delete an alias but not its versions. Raises NotFound, and Conflict for the default alias."""
+    """Delete an alias but not its versions. Raise NotFound, and Conflict for the default alias."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         adapter_id = await scope.adapters.delete_alias(name, alias)
     return deleted_alias(adapter_id, name, alias)

@@ -11,7 +11,7 @@ from loragate.gateway.services import Services
 
 
 async def alias_metrics(use: Services, caller: TenantPrincipal, name: str, alias: str, hours: int) -> AliasMetrics:
-    """Return the metrics of the last hours for each version that the alias points to or pointed to. Raises NotFound."""
+    """Return the metrics of the last hours for each version that the alias points to or pointed to. Raise NotFound."""
     end = utc_now()
     async with use.store.tenant(caller.tenant_id) as scope:
         adapter = await scope.adapters.get(name)

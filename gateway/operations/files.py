@@ -122,7 +122,7 @@ async def get(use: Services, caller: TenantPrincipal, file_id: str) -> objects.F
 async def content(
     use: Services, caller: TenantPrincipal, file_id: str, *, param: str = "file_id"
 ) -> tuple[File, AsyncIterator[bytes]]:
-    """Return a file and its bytes. Raises NotFound, and Unavailable while iterating."""
+    """Return a file and its bytes. Raise NotFound, and Unavailable while iterating."""
     async with use.store.tenant(caller.tenant_id) as scope:
         file = await scope.files.get(file_id, purposes_of(caller), param=param)
         pieces = await scope.files.pieces_of(file)

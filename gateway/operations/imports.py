@@ -39,6 +39,6 @@ async def get(use: Services, caller: TenantPrincipal, import_id: str) -> Adapter
 
 
 async def cancel(use: Services, caller: TenantPrincipal, by: Actor, import_id: str) -> AdapterImport:
-    """Cancel an import and discard what it has fetched. Raises Conflict once it is being checked or has ended."""
+    """Cancel an import and discard what it has fetched. Raise Conflict once it is being checked or has ended."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         return import_object(await scope.imports.cancel(import_id))

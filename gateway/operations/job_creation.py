@@ -57,7 +57,7 @@ async def _check_file(
 
 
 async def _start(scope: TenantScope, base: BaseModel, model: str) -> JobStart | None:
-    """Return the version from which the job starts; None for the base model. Raises NotFound, Forbidden, Conflict."""
+    """Return the version from which the job starts; None for the base model. Raise NotFound, Forbidden, Conflict."""
     if model == base.id:
         return None
     route = await route_of(scope, model)
@@ -86,7 +86,7 @@ _DEFAULT_RANK = 16
 
 
 def checked_hyperparameters(body: JobCreate, manifest: pb.Manifest, limits: TenantLimits) -> dict[str, Any]:
-    """Return the requested hyperparameters. Raises InvalidRequest, and Conflict for a rank above the tenant's limit."""
+    """Return the requested hyperparameters. Raise InvalidRequest, and Conflict for a rank above the tenant's limit."""
     asked = body.asked
     if asked.lora_rank != "auto":
         if asked.lora_rank > manifest.max_lora_rank:

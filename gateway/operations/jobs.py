@@ -40,7 +40,7 @@ async def get(use: Services, caller: TenantPrincipal, job_id: str) -> FineTuning
 
 
 async def order(use: Services, tenant_id: str, by: Actor, job_id: str, act: Act) -> FineTuningJob:
-    """Cancel, pause or resume a job, at once or when its worker is notified. Raises Conflict if it is too late."""
+    """Cancel, pause or resume a job, at once or when its worker is notified. Raise Conflict if it is too late."""
     async with use.store.tenant(tenant_id, write=True, by=by) as scope:
         match act:
             case "cancel":
@@ -89,7 +89,7 @@ async def list_checkpoints(use: Services, tenant_id: str, job_id: str, after: st
 
 
 def event_number(job_id: str, after: str) -> int:
-    """Return the number of the job's event with this id. Raises InvalidRequest."""
+    """Return the number of the job's event with this id. Raise InvalidRequest."""
     number = after.rpartition("-")[2]
     if not (number.isascii() and number.isdigit() and len(number) < 10) or event_id(job_id, int(number)) != after:
         words = "`after` is not the id of an item of this list."

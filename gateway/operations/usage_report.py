@@ -23,7 +23,7 @@ class Report:
     currency: str | None
 
     async def page(self, after: str | None, limit: int) -> UsageList:
-        """Return a page of rows, with the totals of all pages. Raises Invalid for a bad `after`."""
+        """Return a page of rows, with the totals of all pages. Raise Invalid for a bad `after`."""
         async with self.usage() as usage:
             page = await usage.rows(self.query, after=after, limit=limit)
             totals = await usage.totals(self.query)

@@ -16,7 +16,7 @@ from loragate.panel.sessions import Session
 
 @dataclass(frozen=True)
 class PageContext:
-    """What a page is drawn from: the session, the names in its path and its query."""
+    """The inputs of a page: the session, the names in its path and its query."""
 
     session: Session
     names: Mapping[str, str]

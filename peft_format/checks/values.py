@@ -25,7 +25,7 @@ _PIECE_BYTES = 1 << 20
 def largest_values(file: BinaryIO, header: Header) -> Mapping[str, float]:
     """Return the largest magnitude in each tensor, by the tensor's name. Reads a megabyte at a time.
 
-    Raises AdapterRejected naming the first tensor with a NaN or an infinity.
+    Raise AdapterRejected naming the first tensor with a NaN or an infinity.
     """
     return {spec.name: _largest(file, spec) for spec in header.tensors.values()}
 

@@ -22,7 +22,7 @@ _FIELD = "target_parameters"
 def plan_parameters(
     config: LoraConfig, layout: BaseLayout, targeted: Collection[TargetModule], sizes: Sizes, tensors: Tensors
 ) -> tuple[dict[str, ParameterPlan], dict[str, ModulePlan]]:
-    """Return the plans by path; a linear's weight becomes a plan for the linear, by name. Raises AdapterRejected.
+    """Return the plans by path; a linear's weight becomes a plan for the linear, by name. Raise AdapterRejected.
 
     `targeted` are the modules that already have LoRA.
     """

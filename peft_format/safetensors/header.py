@@ -60,7 +60,7 @@ def read_header(file: BinaryIO, size: int) -> Header:
 
 def header_bytes(start: bytes | bytearray, size: int) -> int | None:
     """Return how many bytes precede the tensors in a file of `size` bytes that starts with `start`; None while `start`
-    is too short to know. Raises AdapterRejected."""
+    is too short to know. Raise AdapterRejected."""
     if len(start) < min(_LENGTH_BYTES, size):
         return None
     length = int.from_bytes(start[:_LENGTH_BYTES], "little")

@@ -101,7 +101,7 @@ def version_path(name: str, version: int | None) -> str:
 
 
 def find_tenant(api: Api, id_or_name: str) -> dict[str, Any]:
-    """Return the tenant with this id, else the one with this name. Raises CliError when there is none."""
+    """Return the tenant with this id, else the one with this name. Raise CliError when there is none."""
     tenants = list(api.list_all("/admin/v1/tenants"))
     for field in ("id", "name"):
         for tenant in tenants:

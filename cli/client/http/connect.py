@@ -78,7 +78,7 @@ def find_server(settings: Settings, options: Mapping[str, object]) -> Server:
 
 
 def find_admin_key(settings: Settings, options: Mapping[str, object], server: Server) -> str:
-    """Return the configured admin key, else the demo's. Raises CliError if it is not for this server."""
+    """Return the configured admin key, else the demo's. Raise CliError if it is not for this server."""
     if settings.admin_key is not None:
         _check_sent_to(server, source_of("admin_key", options), "admin key")
         return settings.admin_key.get_secret_value()
@@ -92,7 +92,7 @@ def find_admin_key(settings: Settings, options: Mapping[str, object], server: Se
 def find_api_key(settings: Settings, options: Mapping[str, object], server: Server, model: str | None = None) -> str:
     """Return the configured key, else that of the demo's tenant that owns `model`, else of the demo's first tenant.
 
-    Raises CliError if it is not for this server.
+    Raise CliError if it is not for this server.
     """
     if settings.api_key is not None:
         _check_sent_to(server, source_of("api_key", options), "API key")
@@ -120,7 +120,7 @@ def _check_sent_to(server: Server, source: Source, key: str) -> None:
 
 def _runs_here(data_dir: Path, source: Source) -> bool:
     """Return whether a server of this user runs in the directory. A user who named the directory vouches for it; the
-    one in the current folder could be part of somebody's archive. Raises CliError if others can write to it."""
+    one in the current folder could be part of somebody's archive. Raise CliError if others can write to it."""
     if source.is_users:
         return True
     otherwise = "name it with --data-dir or LORAGATE_DATA_DIR if you trust it"

@@ -32,7 +32,7 @@ class Conversation:
 def chat_text(lines: Iterable[str]) -> Iterator[str]:
     """Yield the text of a streamed reply, piece by piece.
 
-    Raises CliError for an error event, and when the stream ends without `[DONE]`.
+    Raise CliError for an error event, and when the stream ends without `[DONE]`.
     """
     for line in lines:
         if not line.startswith("data:"):

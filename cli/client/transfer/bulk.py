@@ -36,7 +36,7 @@ class Outcome:
 def upload_all(api: Api, root: Path, alias: str | None, concurrency: int) -> list[Outcome]:
     """Upload every adapter below `root` and return one outcome for each folder, in the folders' order.
 
-    Raises CliError when there is nothing to upload, or when two folders would get the same name.
+    Raise CliError when there is nothing to upload, or when two folders would get the same name.
     """
     named = _named(root, adapters_in(root))
     with transfer_progress() as progress, ThreadPoolExecutor(concurrency) as pool:

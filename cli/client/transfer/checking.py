@@ -18,7 +18,7 @@ from loragate.v1 import engine_pb2
 
 
 def check(settings: Settings, folder: Path) -> dict[str, Any]:
-    """Return the adapter's properties. Raises CliError with the message that an upload would be rejected with."""
+    """Return the adapter's properties. Raise CliError with the message that an upload would be rejected with."""
     check_folder(folder)
     manifest = _manifest(settings)
     tensors = folder / TENSORS

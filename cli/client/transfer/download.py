@@ -11,7 +11,7 @@ from loragate.cli.errors import BAD_SETTING, CliError
 
 
 def download(api: Api, name: str, version: int, folder: Path) -> None:
-    """Write both files into `folder`, which is created. Raises CliError if one exists already."""
+    """Write both files into `folder`, which is created. Raise CliError if one exists already."""
     for file in (CONFIG, TENSORS):
         if (folder / file).exists():
             raise CliError(f"{folder / file} exists already: choose another folder", BAD_SETTING)

@@ -20,7 +20,7 @@ _MAX_PAUSE_SECONDS = 15.0
 
 
 def send_in_parts(api: Api, file: Path, progress: Progress, task: TaskID, purpose: str = "adapter") -> str:
-    """Upload the file and return its id. Raises CliError, and ConnectionFailed when every retry fails."""
+    """Upload the file and return its id. Raise CliError, and ConnectionFailed when every retry fails."""
     announced = {
         "filename": file.name,
         "purpose": purpose,

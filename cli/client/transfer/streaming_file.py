@@ -22,7 +22,7 @@ def create_open_file(api: Api, name: str) -> dict[str, Any]:
 
 
 def append_all(api: Api, file_id: str, given: str) -> dict[str, Any]:
-    """Append the lines of a local file, or of stdin for `-`, and return the server's file. Raises CliError."""
+    """Append the lines of a local file, or of stdin for `-`, and return the server's file. Raise CliError."""
     if given == "-":
         return _send(api, file_id, sys.stdin.buffer, None)
     file = Path(given).expanduser()
@@ -33,7 +33,7 @@ def append_all(api: Api, file_id: str, given: str) -> dict[str, Any]:
 
 
 def chunks(source: BinaryIO) -> Iterator[bytes]:
-    """Yield chunks of whole lines. Raises CliError for a line that is too long."""
+    """Yield chunks of whole lines. Raise CliError for a line that is too long."""
     before = 0
     while lines := source.readlines(_CHUNK_BYTES):
         for number, line in enumerate(lines, before + 1):

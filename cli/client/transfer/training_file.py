@@ -14,7 +14,7 @@ _PURPOSE = "fine-tune"
 def validate_if_local(given: str, method: str, min_examples: int) -> None:
     """Validate `given` if it is a local file and not the id of an uploaded one.
 
-    Raises CliError with the line and reason of each problem.
+    Raise CliError with the line and reason of each problem.
     """
     file = _local_file(given)
     if file is not None:
@@ -24,14 +24,14 @@ def validate_if_local(given: str, method: str, min_examples: int) -> None:
 def file_id(api: Api, given: str) -> str:
     """Return `given` if it is the id of an uploaded file, else upload the local file and return its id.
 
-    Raises CliError.
+    Raise CliError.
     """
     file = _local_file(given)
     return given if file is None else _send(api, file)
 
 
 def validate(file: Path, method: str, min_examples: int) -> None:
-    """Check everything that can be checked without the base model. Raises CliError."""
+    """Check everything that can be checked without the base model. Raise CliError."""
     from loragate.finetune.data.formats import Method
     from loragate.finetune.data.validation import validate as validate_file
 

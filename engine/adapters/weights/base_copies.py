@@ -13,7 +13,7 @@ _AT_ONCE = 1 << 22
 
 
 def check_base_copies(copies: Mapping[str, TensorSpec], model: nn.Module, read: Read) -> None:
-    """Compare each copy with the model's own parameter of the same path. Raises AdapterRejected."""
+    """Compare each copy with the model's own parameter of the same path. Raise AdapterRejected."""
     for path, spec in copies.items():
         if not _same(read(spec), model.get_parameter(path).data):
             raise in_tensor(

@@ -25,7 +25,7 @@ TENSORS_FILE = "adapter_model.safetensors"
 
 
 def read_files(directory: Path, layout: BaseLayout) -> AdapterReading:
-    """Check an adapter's two files against the base model. Raises peft_format's AdapterRejected."""
+    """Check an adapter's two files against the base model. Raise peft_format's AdapterRejected."""
     path = directory / TENSORS_FILE
     with path.open("rb") as file:
         return read_adapter((directory / CONFIG_FILE).read_bytes(), file, path.stat().st_size, layout)
@@ -33,7 +33,7 @@ def read_files(directory: Path, layout: BaseLayout) -> AdapterReading:
 
 @torch.inference_mode()
 def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAdapter:
-    """Read the tensors, precompute what does not depend on requests, and lay everything out. Raises AdapterRejected."""
+    """Read the tensors, precompute what does not depend on requests, and lay everything out. Raise AdapterRejected."""
     patches: dict[Patchable, Patch] = {}
     dtypes = Dtypes(small=base.adapter_dtype, whole=base.dtype)
     with safe_open(directory / TENSORS_FILE, framework="pt") as file, aside(base.device):
