@@ -184,7 +184,7 @@ class Store:
                 await self.notices.announce(tenant_id or own)
 
     def check_key(self, key: str) -> Plausibility:
-        """Return what can be said about a key without a query."""
+        """Return the result for a key as far as it is known without a query."""
         return self._authenticator.check(key)
 
     async def authenticate(self, key: str) -> Authentication | None:

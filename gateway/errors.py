@@ -158,7 +158,7 @@ _LONGEST_WAIT = 60.0
 
 
 def rounded_wait(seconds: float) -> float:
-    """Return a wait that depends on all tenants' load, rounded up to one of a few steps, so that nobody can read the
+    """Return a wait that depends on all tenants' load, rounded up to one of a few steps, so that no tenant can read the
     load of others from it."""
     return next((wait for wait in _WAITS if seconds <= wait), _LONGEST_WAIT)
 

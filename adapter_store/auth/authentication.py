@@ -41,7 +41,7 @@ class Authenticator:
         self._time = SteadyTime()
 
     def check(self, key: str) -> Plausibility:
-        """Return what can be said about a key without a query. The admin key counts as checked."""
+        """Return the result for a key as far as it is known without a query. The admin key counts as checked."""
         known = self._admin_key_hash
         if known is not None and is_credential(key) and self._hasher.matches(key, known):
             return Plausibility.CHECKED

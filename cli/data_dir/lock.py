@@ -40,7 +40,7 @@ def lock_data_dir(data_dir: Path) -> Iterator[None]:
 
 
 def is_locked(data_dir: Path) -> bool:
-    """Return whether a process of this user or of root holds the lock. Nobody else can open the file, unless its mode
+    """Return whether a process of this user or of root holds the lock. No other user can open the file, unless its mode
     was changed; then it counts as not locked."""
     try:
         descriptor = os.open(data_dir / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)

@@ -59,7 +59,7 @@ def _named_file(options: Mapping[str, object]) -> str:
 
 
 def check_ours(path: Path, otherwise: str) -> None:
-    """Raise CliError unless `path` belongs to this user or to root, and nobody else can write to it.
+    """Raise CliError unless `path` belongs to this user or to root, and no other user can write to it.
 
     A group that has the user's own number has no other members.
     """

@@ -50,7 +50,7 @@ Compiled = Matcher | GrammarRejected
 class GrammarCache:
     """Compiled grammars of each tenant. Thread-safe.
 
-    Tenants share none, so that nobody can tell from the time that a grammar takes whether another tenant uses it. In a
+    Tenants share none, so that the time that a grammar takes does not reveal whether another tenant uses it. In a
     full cache the tenant with the most grammars loses the one that it has not used for longest.
     """
 

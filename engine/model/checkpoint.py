@@ -73,15 +73,15 @@ def read_tokenizer(directory: Path) -> TokenizerFiles:
 
 def read_sampling_defaults(directory: Path) -> pb.SamplingDefaults:
     """Return the sampling defaults recommended by the model's authors. `do_sample: false`, if given, means greedy."""
-    said = _read_json(directory / "generation_config.json")
+    generation = _read_json(directory / "generation_config.json")
     defaults = pb.SamplingDefaults()
-    if isinstance(said.get("temperature"), int | float):
-        defaults.temperature = said["temperature"]
-    if isinstance(said.get("top_p"), int | float):
-        defaults.top_p = said["top_p"]
-    if isinstance(said.get("top_k"), int) and said["top_k"] >= 0:
-        defaults.top_k = said["top_k"]
-    if said.get("do_sample") is False:
+    if isinstance(generation.get("temperature"), int | float):
+        defaults.temperature = generation["temperature"]
+    if isinstance(generation.get("top_p"), int | float):
+        defaults.top_p = generation["top_p"]
+    if isinstance(generation.get("top_k"), int) and generation["top_k"] >= 0:
+        defaults.top_k = generation["top_k"]
+    if generation.get("do_sample") is False:
         defaults.temperature = 0.0
     return defaults
 

@@ -1,5 +1,5 @@
-"""Conversions between protobuf and the engine's data types, with defaults for values that proto3 cannot tell from
-absent ones."""
+"""Conversions between protobuf and the engine's data types, with defaults for values that proto3 cannot distinguish
+from absent ones."""
 
 import os
 import time

@@ -23,7 +23,7 @@ class Target:
 
     tenant_id: str
     adapter: ResolvedAdapter | None
-    cache_user: str | None = None  # the user who shares a prefix cache with nobody else; None: the tenant shares one
+    cache_user: str | None = None  # the only user of this prefix cache; None: the tenant shares one
 
     @property
     def headers(self) -> dict[str, str]:

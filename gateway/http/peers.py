@@ -1,4 +1,4 @@
-"""The addresses of clients, by which those are told apart that have not proved who they are."""
+"""The addresses of clients, which distinguish those that are not authenticated yet."""
 
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import unquote

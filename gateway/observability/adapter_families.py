@@ -1,4 +1,4 @@
-"""Metrics of single adapters and tenants, for the operator: whose adapters are busy is known to nobody else."""
+"""Metrics of single adapters and tenants, for the operator: only the operator may know whose adapters are busy."""
 
 import time
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Connections to the API as a tenant or as the operator: which server, and which key.
 
 A key of the user's goes only to a server that the user named, or started in this folder. A server that only a file in
-the current folder names gets keys of that folder and no others: whoever wrote the folder may have named a server of
+the current folder names gets keys of that folder and no others: the author of the folder may have named a server of
 their own.
 """
 

@@ -49,7 +49,7 @@ class EngineServiceServicer(object):
     """
 
     def Describe(self, request, context):
-        """What the loaded base model is: everything others need to tokenise for it and to check adapters against it.
+        """Describes the loaded base model: all that clients need to tokenize for it and to check adapters against it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -150,7 +150,7 @@ async def test_setting_the_clock_back_revives_no_token(issuer: Issuer, monkeypat
     assert await operators.principal(token) is None
 
 
-async def test_a_clock_that_jumped_forward_locks_nobody_out(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_clock_that_jumped_forward_locks_out_no_user(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     operators, now = OidcOperators(issuer.config()), time.time()
     token = issuer.token(exp=int(now) + 600)
     assert await operators.principal(token) is not None

@@ -57,6 +57,6 @@ async def test_users_share_nothing_where_the_operator_says_so(
                 await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, **user)
         async with gateway.openai() as client:
             await client.embeddings.create(model=MODEL_ID, input="stars", user="bob")
-    ada, bob, again, nobody, vector = [submit.cache_salt for submit in engine.submits]
-    assert len({ada, bob, nobody}) == 3
+    ada, bob, again, without_user, vector = [submit.cache_salt for submit in engine.submits]
+    assert len({ada, bob, without_user}) == 3
     assert (again, vector) == (ada, bob)

@@ -74,8 +74,8 @@ async def test_changes_are_limited_and_nothing_else(gateway: Gateway) -> None:
             rejected = await rejection(deletion)
         assert rejected.code == "rate_limit_exceeded"
         assert (await http.get("/v1/adapters")).status_code == 200
-        said = await http.post("/v1/completions", json={"model": "tiny/base-model", "prompt": "a", "max_tokens": 1})
-        assert said.status_code == 200, said.text
+        response = await http.post("/v1/completions", json={"model": "tiny/base-model", "prompt": "a", "max_tokens": 1})
+        assert response.status_code == 200, response.text
         assert (await other.delete("/v1/adapters/none")).status_code == 404
         for _ in range(5):
             answer = await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json={"weight": 2})

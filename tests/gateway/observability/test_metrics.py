@@ -219,7 +219,7 @@ async def test_idle_residents_are_listed(
     while 'max_lora="6"' not in (text := await scrape(gateway)):
         await asyncio.sleep(0.05)
     samples = samples_of(text)
-    assert loaded(samples) == {}, "not even ids, which tell when an adapter is in use"
+    assert loaded(samples) == {}, "not even ids, which reveal when an adapter is in use"
     for name, number in (
         ("vllm:max_gpu_lora_adapters", 6),
         ("vllm:num_requests_running", 5),

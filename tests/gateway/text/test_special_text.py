@@ -48,7 +48,7 @@ def in_normalized_text() -> Tokenizer:
 
 
 def prepending() -> Tokenizer:
-    """A tokenizer as Llama 2's was first converted: its normalizer writes the spaces, and it tells no words apart."""
+    """A tokenizer as Llama 2's was first converted: its normalizer writes the spaces, and it distinguishes no words."""
     tokenizer = sentencepiece_like()
     tokenizer.pre_tokenizer = None
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
