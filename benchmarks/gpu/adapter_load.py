@@ -26,7 +26,7 @@ def measure(setting: Setting, results: PartialResults) -> None:
     names = {f"other-{i}": folders[i % len(folders)] for i in range(2 * sizes.new_requests)}
     names |= {f"stream-{i}": folders[i % len(folders)] for i in range(streams)}
     folder, slots = setting.folder, streams + 1
-    engine = TimedEngine(folder / "base", folder / "cache", names, adapter_slots=slots, **setting.room)
+    engine = TimedEngine(folder / "base", folder / "cache", names, adapter_slots=slots, **setting.memory_settings)
     streaming: list[int] = []
     try:
         for name in names:  # loads it into host memory; the streams' adapters come last and stay on the device

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.gpu.cases import Setting, Sizes
 from benchmarks.gpu.models import ALL, ATTENTION, KINDS, build, peft
-from benchmarks.gpu.timing import bandwidth
+from benchmarks.gpu.stopwatch import bandwidth
 from benchmarks.lib.partial_results import PartialResults
 from loragate.engine.local import LocalEngine
 

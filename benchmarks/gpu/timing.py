@@ -7,37 +7,35 @@ device's own, between two events, after enough other work that the host has laun
 bytes and operations of each launch are reported with its time, for `roofline.py`.
 """
 
-import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.gpu.cases import PAGE, Setting
+from benchmarks.gpu.attention_timing import time_decode, time_prefill
+from benchmarks.gpu.cases import Setting
+from benchmarks.gpu.stopwatch import (
+    Figures,
+    bandwidth,
+    copies,
+    graph_microseconds,
+    launch_figures,
+    matmul_speed,
+    microseconds,
+    replayed,
+)
 from benchmarks.lib.partial_results import PartialResults
-from loragate.kernels.attention_rows import AttentionOptions
 from loragate.kernels.gated import Activation
-from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
+from loragate.kernels.gpu import gated, kv_write, rms_norm, rotary
 from loragate.kernels.gpu.grouped_experts import FLOATS, HALF_TILINGS, grouped_linear
 from loragate.kernels.gpu.segmented_lora import add_segments
-from loragate.kernels.paged_attention import gathered_decode_attention, tile_rows
 from loragate.kernels.rms_norm import RmsNorm
 from loragate.kernels.rotary import rotate as rotate_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, route
 from loragate.kernels.segmented_lora import add_segment_by_segment
 from loragate.kernels.segments import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work, segments_from
-
-Figures = dict[str, Any]
-
-_LAUNCHES_PER_GRAPH = 20
-_CACHE_MULTIPLE = 4  # bytes between two reads of the same weights, in multiples of the L2 cache
-_MAX_SETS = 64
-_WARM_UP_CYCLES = 1_000_000  # half a millisecond of device work, during which the host launches the timed kernels
 
 
 @torch.inference_mode()
@@ -46,13 +44,13 @@ def measure(setting: Setting, results: PartialResults) -> None:
     speed = bandwidth(setting)
     results.record("bandwidth_gb_s", lambda: round(speed / 1e9, 1))
     print(f"memory bandwidth of a copy: {speed / 1e9:.0f} GB/s", flush=True)
-    results.record("matmul_tflop_s", lambda: _matmul_speed(setting))
+    results.record("matmul_tflop_s", lambda: matmul_speed(setting))
     results.record("lora_of_a_decode_step", lambda: _step(setting, speed))
     for rank in sizes.ranks:
         results.extend("lora_of_a_prefill", f"rank {rank}", lambda rank=rank: _prefill_lora(setting, rank, speed))
     for case in sizes.decodes:
-        results.extend("decode_attention", f"{case}", lambda case=case: _decode(setting, *case, speed))
-    results.record("prefill_attention", lambda: _prefill(setting, speed))
+        results.extend("decode_attention", f"{case}", lambda case=case: time_decode(setting, *case, speed))
+    results.record("prefill_attention", lambda: time_prefill(setting, speed))
     for name, part in (("rms_norm", _norm), ("gated", _gated), ("rotary", _rotary), ("write", _write)):
         results.record(name, partial(part, setting, speed))
     for rows in (*sizes.rows, sizes.prefill_rows):
@@ -83,7 +81,7 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
             for table, _, x, out in tables:
                 add_segments(table, out, x, work)
 
-        us, read = _microseconds(setting, _replayed(setting, step)), reading * adapters // rows
+        us, read = microseconds(setting, replayed(setting, step)), reading * adapters // rows
         found.append(
             {
                 "rows": rows,
@@ -92,7 +90,7 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
                 "tiling": tiling._asdict(),
                 "ms": round(us / 1e3, 3),
             }
-            | _launch_figures(us, read, 2 * rows * (reading // rows) // dtype.itemsize, bandwidth)
+            | launch_figures(us, read, 2 * rows * (reading // rows) // dtype.itemsize, bandwidth)
         )
         print(found[-1], flush=True)
     return found
@@ -110,12 +108,12 @@ def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
     tilings = PREFILL_TILINGS if dtype != torch.float32 else DECODE_TILINGS
     works = [(Work.from_segments(segments_from([0] * rows), setting.device, tiling),) for tiling in tilings]
     us, tiling = min(
-        (_graph_microseconds(setting, lambda w=w: add_segments(table, out, x, w)), w[0].tiling) for w in works
+        (graph_microseconds(setting, lambda w=w: add_segments(table, out, x, w)), w[0].tiling) for w in works
     )
-    dense = _microseconds(setting, lambda: torch.mm(torch.mm(x, a)[:, :rank], b))
+    dense = microseconds(setting, lambda: torch.mm(torch.mm(x, a)[:, :rank], b))
     figures = {"rank": rank, "rows": rows, "tiling": tiling._asdict(), "dense_us": dense}
     moved = sum(t.nbytes for t in (*weights[0].tensors, x, out, out))
-    figures |= _launch_figures(us, moved, 2 * rows * sum(t.numel() for t in weights[0].tensors), bandwidth)
+    figures |= launch_figures(us, moved, 2 * rows * sum(t.numel() for t in weights[0].tensors), bandwidth)
     print(figures, flush=True)
     return figures | {"over_dense": round(us / dense, 2)}
 
@@ -128,12 +126,12 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
     read = sum(t.nbytes for w in weights.values() for t in w.tensors)
     sets = [weights] + [
         {slot: setting.weights(inputs, widths, rank, dtype) for slot in weights}
-        for _ in range(_copies(setting, read) - 1)
+        for _ in range(copies(setting, read) - 1)
     ]
     tables = [setting.table(inputs, widths, each) for each in sets]
     works = [(Work.from_segments(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
     best: tuple[float, Tiling] = min(
-        (_graph_microseconds(setting, *(lambda t=t, w=w: add_segments(t, out, x, w) for t in tables)), w[0].tiling)
+        (graph_microseconds(setting, *(lambda t=t, w=w: add_segments(t, out, x, w) for t in tables)), w[0].tiling)
         for w in works
     )
     a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
@@ -149,10 +147,10 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
         "popularity": popularity,
         "sets": len(sets),
         "tiling": best[1]._asdict(),
-        "torch_us": _microseconds(setting, lambda: add_segment_by_segment(out, x, segments, weights)),
-        "bmm_us": _microseconds(setting, bmm),
+        "torch_us": microseconds(setting, lambda: add_segment_by_segment(out, x, segments, weights)),
+        "bmm_us": microseconds(setting, bmm),
     }
-    figures |= _launch_figures(best[0], read, 2 * len(slots) * sum(t.numel() for t in weights[0].tensors), bandwidth)
+    figures |= launch_figures(best[0], read, 2 * len(slots) * sum(t.numel() for t in weights[0].tensors), bandwidth)
     print(figures, flush=True)
     return figures
 
@@ -173,7 +171,7 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
     x = setting.numbers(rows, inputs, dtype=dtype)[routing.rows]
     tilings = HALF_TILINGS if dtype != torch.float32 else (FLOATS,)
     us, tiling = min(
-        (_graph_microseconds(setting, lambda t=t: grouped_linear(x, weights, None, tiles, t)), t) for t in tilings
+        (graph_microseconds(setting, lambda t=t: grouped_linear(x, weights, None, tiles, t)), t) for t in tilings
     )
     on_host = route(chosen, ())
     read = torch.unique(chosen).numel() * inputs * outputs * dtype.itemsize
@@ -181,12 +179,12 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
         "rows": rows,
         "experts_reached": torch.unique(chosen).numel(),
         "tiling": tiling._asdict(),
-        **_launch_figures(us, read, 2 * x.shape[0] * inputs * outputs, bandwidth),
-        "torch_us": _microseconds(
+        **launch_figures(us, read, 2 * x.shape[0] * inputs * outputs, bandwidth),
+        "torch_us": microseconds(
             setting, lambda: torch.cat([F.linear(x[r.start : r.stop], weights[r.expert]) for r in on_host.runs])
         ),
         "torch_grouped_us": _torch_grouped(setting, x, weights, chosen),
-        "work_list_us": _microseconds(setting, lambda: linear.route(chosen, segments)),
+        "work_list_us": microseconds(setting, lambda: linear.route(chosen, segments)),
     }
     for name, adapters in (("one_adapter_us", 1), ("distinct_adapters_us", min(rows, setting.sizes.expert_adapters))):
         table = ExpertTable()
@@ -194,7 +192,7 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
             table.put(slot, setting.expert_factors(inputs, outputs, 16, dtype))
         routed = linear.route(chosen, segments_from(sorted(row % adapters for row in range(rows))))
         out = setting.numbers(x.shape[0], outputs, dtype=dtype)
-        figures[name] = _microseconds(setting, lambda t=table, o=out, r=routed: t.add(o, x, r))
+        figures[name] = microseconds(setting, lambda t=table, o=out, r=routed: t.add(o, x, r))
     print(figures, flush=True)
     return figures
 
@@ -205,105 +203,43 @@ def _torch_grouped(setting: Setting, x: Tensor, weights: Tensor, chosen: Tensor)
         return None
     ends = torch.bincount(chosen.reshape(-1), minlength=weights.shape[0]).cumsum(0).int()
     try:
-        return _microseconds(setting, lambda: F.grouped_mm(x, weights.transpose(1, 2), offs=ends))
+        return microseconds(setting, lambda: F.grouped_mm(x, weights.transpose(1, 2), offs=ends))
     except RuntimeError as error:  # the supported shapes differ between versions
         print(f"torch's grouped product: {error}", flush=True)
         return None
-
-
-def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) -> list[Figures]:
-    sizes, found = setting.sizes, []
-    options = AttentionOptions(sizes.head_dim**-0.5)
-    query = setting.numbers(sizes.heads, sequences, sizes.head_dim, dtype=setting.dtype)
-    queries = query.transpose(0, 1).contiguous()
-    out = torch.empty_like(queries)
-    for storage in (None, torch.int8, torch.float8_e4m3fn):
-        itemsize = (storage or setting.dtype).itemsize
-        read = 2 * sequences * longest * sizes.kv_heads * sizes.head_dim * itemsize
-        caches = [setting.cache(sequences, longest, setting.dtype, storage) for _ in range(_copies(setting, read))]
-        each = [(cache, _pages(places), setting.decode_rows(places).lengths) for cache, places in caches]
-        ours = _graph_microseconds(
-            setting,
-            *(
-                lambda c=c, t=t, n=n: decode_attention.attend_into(out, queries, c, t, n, PAGE, options)
-                for c, t, n in each
-            ),
-        )
-        cache, rows = caches[0][0], setting.decode_rows(caches[0][1])
-        figures = {
-            "sequences": sequences,
-            "length": longest,
-            "sets": len(caches),
-            "stored_as": str(cache.keys.dtype).removeprefix("torch."),
-            **_launch_figures(ours, read, 4 * sequences * longest * sizes.heads * sizes.head_dim, bandwidth),
-            "torch_us": _microseconds(setting, lambda c=cache, r=rows: gathered_decode_attention(query, c, r, options)),
-        }
-        print(figures, flush=True)
-        found.append(figures)
-    return found
-
-
-def _prefill(setting: Setting, bandwidth: float) -> Figures:
-    """Time one whole prompt, and torch's attention over contiguous keys and values."""
-    sizes, dtype = setting.sizes, setting.dtype
-    chunk = sizes.prefill_rows
-    cache, places = setting.cache(1, chunk, dtype)
-    query = setting.numbers(sizes.heads, chunk, sizes.head_dim, dtype=dtype)
-    options, size = AttentionOptions(sizes.head_dim**-0.5), tile_rows(cache, dtype)
-    keys, values = (part[None].contiguous() for part in cache.gather(places[0]))
-    tiles = [(row, min(size, chunk - row), row, 0) for row in range(0, chunk, size)]
-    queries, where = query.transpose(0, 1).contiguous(), torch.tensor(tiles, device=setting.device)
-    out, tables = torch.empty_like(queries), _pages(places)
-    us = _graph_microseconds(
-        setting,
-        lambda: prefill_attention.attend_into(out, queries, cache, tables, where, PAGE, size, options),
-    )
-    moved = 2 * query.nbytes + keys.nbytes + values.nbytes
-    return {
-        "tokens": chunk,
-        **_launch_figures(us, moved, 2 * sizes.heads * sizes.head_dim * chunk * (chunk + 1), bandwidth),
-        "torch_us": _microseconds(
-            setting, lambda: F.scaled_dot_product_attention(query[None], keys, values, is_causal=True, enable_gqa=True)
-        ),
-    }
-
-
-def _pages(places: Tensor) -> Tensor:
-    """Return the pages of sequences from the places of their tokens [sequences, longest]."""
-    return (places[:, ::PAGE] // PAGE).contiguous()
 
 
 def _norm(setting: Setting, bandwidth: float) -> Figures:
     rows, kind = max(setting.sizes.rows), RmsNorm(1e-6, rounds_first=True)
     x = setting.numbers(rows, setting.sizes.hidden, dtype=setting.dtype)
     weight = setting.numbers(setting.sizes.hidden, dtype=setting.dtype)
-    us = _graph_microseconds(setting, lambda: rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first))
+    us = graph_microseconds(setting, lambda: rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first))
     return {
         "rows": rows,
-        "torch_us": _microseconds(setting, lambda: kind.reference(x, weight)),
-        **_launch_figures(us, 2 * x.nbytes, 4 * x.numel(), bandwidth),
+        "torch_us": microseconds(setting, lambda: kind.reference(x, weight)),
+        **launch_figures(us, 2 * x.nbytes, 4 * x.numel(), bandwidth),
     }
 
 
 def _gated(setting: Setting, bandwidth: float) -> Figures:
     rows = max(setting.sizes.rows)
     gate, up = setting.numbers(rows, 2 * setting.sizes.intermediate, dtype=setting.dtype).chunk(2, dim=-1)
-    us = _graph_microseconds(setting, lambda: gated.gated(gate, up, Activation.SILU))
+    us = graph_microseconds(setting, lambda: gated.gated(gate, up, Activation.SILU))
     return {
         "rows": rows,
-        "torch_us": _microseconds(setting, lambda: Activation.SILU.gated(gate, up)),
-        **_launch_figures(us, 3 * gate.numel() * gate.itemsize, 5 * gate.numel(), bandwidth),
+        "torch_us": microseconds(setting, lambda: Activation.SILU.gated(gate, up)),
+        **launch_figures(us, 3 * gate.numel() * gate.itemsize, 5 * gate.numel(), bandwidth),
     }
 
 
 def _rotary(setting: Setting, bandwidth: float) -> Figures:
     rows = max(setting.sizes.rows)
     inputs = setting.rotary_inputs(rows, setting.sizes.head_dim, setting.dtype)
-    us = _graph_microseconds(setting, lambda: rotary.rotate(*inputs))
+    us = graph_microseconds(setting, lambda: rotary.rotate(*inputs))
     return {
         "rows": rows,
-        "torch_us": _microseconds(setting, lambda: rotate_in_torch(*inputs)),
-        **_launch_figures(us, 2 * sum(x.nbytes for x in inputs[:2]), 3 * sum(x.numel() for x in inputs[:2]), bandwidth),
+        "torch_us": microseconds(setting, lambda: rotate_in_torch(*inputs)),
+        **launch_figures(us, 2 * sum(x.nbytes for x in inputs[:2]), 3 * sum(x.numel() for x in inputs[:2]), bandwidth),
     }
 
 
@@ -319,92 +255,13 @@ def _write(setting: Setting, bandwidth: float) -> list[Figures]:
             {
                 "rows": rows,
                 "stored_as": str(cache.keys.dtype).removeprefix("torch."),
-                **_launch_figures(
-                    _graph_microseconds(setting, lambda c=cache, t=targets: kv_write.write(c, t, *new)),
+                **launch_figures(
+                    graph_microseconds(setting, lambda c=cache, t=targets: kv_write.write(c, t, *new)),
                     moved,
                     0,
                     bandwidth,
                 ),
-                "torch_us": _microseconds(setting, lambda c=cache, t=targets: c._write(t, *new)),
+                "torch_us": microseconds(setting, lambda c=cache, t=targets: c._write(t, *new)),
             }
         )
     return found
-
-
-def _replayed(setting: Setting, function: Callable[[], None]) -> Callable[[], None]:
-    """Return the function as a CUDA graph if there is a GPU."""
-    if not setting.on_gpu:
-        return function
-    function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    replay: Callable[[], None] = graph.replay
-    return replay
-
-
-def _graph_microseconds(setting: Setting, *functions: Callable[[], object]) -> float:
-    """Return the microseconds of one call, from alternating calls in one graph, which excludes the launch overhead."""
-    times = max(_LAUNCHES_PER_GRAPH, len(functions)) if setting.on_gpu else 1
-
-    def repeat() -> None:
-        for turn in range(times):
-            functions[turn % len(functions)]()
-
-    return round(_microseconds(setting, _replayed(setting, repeat)) / times, 2)
-
-
-def _copies(setting: Setting, size: int) -> int:
-    """Return how many sets of `size` bytes must alternate so that none is in the L2 cache; at most _MAX_SETS."""
-    if not setting.on_gpu:
-        return 1
-    cache: int = torch.cuda.get_device_properties(setting.device).L2_cache_size
-    return max(1, min(_MAX_SETS, -(-_CACHE_MULTIPLE * cache // size)))
-
-
-def _launch_figures(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
-    """Return a launch's time, the bytes that it must read and write, its operations, and its share of the bandwidth."""
-    return {
-        "us": us,
-        "moved_bytes": moved,
-        "flops": flops,
-        "of_bandwidth": round(moved / (us * 1e-6) / bandwidth, 3),
-    }
-
-
-def _microseconds(setting: Setting, function: Callable[[], object]) -> float:
-    """Return the median over runs, after a few warm-up runs."""
-    runs, warm = (60, 10) if setting.on_gpu else (3, 1)
-    took = [_timed(setting, function) for _ in range(runs)]
-    return round(statistics.median(took[warm:]), 1)
-
-
-def _timed(setting: Setting, function: Callable[[], object]) -> float:
-    """Return the microseconds on the device, or on the host without a GPU."""
-    if not setting.on_gpu:
-        began = time.perf_counter()
-        function()
-        return 1e6 * (time.perf_counter() - began)
-    began_at, ended_at = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(_WARM_UP_CYCLES)
-    began_at.record()
-    function()
-    ended_at.record()
-    ended_at.synchronize()
-    milliseconds: float = began_at.elapsed_time(ended_at)
-    return 1e3 * milliseconds
-
-
-def _matmul_speed(setting: Setting) -> float:
-    """Return the TFLOP/s of torch's product of two large matrices."""
-    side = setting.sizes.prefill_rows * 8
-    a, b = (setting.numbers(side, side, dtype=setting.dtype) for _ in range(2))
-    return round(2 * side**3 / _microseconds(setting, lambda: torch.mm(a, b)) / 1e6, 2)
-
-
-def bandwidth(setting: Setting) -> float:
-    """Return the bytes per second that a large copy reads and writes."""
-    source = torch.ones(setting.sizes.copied_bytes, dtype=torch.uint8, device=setting.device)
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / (_microseconds(setting, lambda: target.copy_(source)) * 1e-6)
