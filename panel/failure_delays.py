@@ -1,19 +1,18 @@
-"""Delays of failed sign-ins, which slow guessing down without keeping anybody out."""
+"""Delays of failed sign-ins, which slow guessing down without locking users out."""
 
 import asyncio
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-_IPV6_PREFIX = 64  # one client usually has all addresses of such a network
+from loragate.gateway.http.peers import network_of
 
 
 class FailureDelays:
     """Counts each address's failures of the last `seconds`. The first `free` ones cost nothing; each further one delays
     the response to it by another quarter of a second, up to `max_delay` seconds.
 
-    A valid key is neither counted nor delayed, so nobody's failures keep others out. At most `max_delayed` responses
+    A valid key is neither counted nor delayed, so failures never lock others out. At most `max_delayed` responses
     wait at once; further ones do not, because each keeps a connection open.
     """
 
@@ -48,7 +47,7 @@ class FailureDelays:
 
     def record(self, address: str) -> float:
         """Record a failure and return the seconds for which to delay the response."""
-        address = _network(address)
+        address = network_of(address)
         last, count = self._failures.pop(address, (0.0, 0))
         now = self._now()
         count = count + 1 if now - last < self._seconds else 1
@@ -56,13 +55,3 @@ class FailureDelays:
         if len(self._failures) > self._max_addresses:
             self._failures.popitem(last=False)
         return min(self._max_delay, max(0, count - self._free) / 4)
-
-
-def _network(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return address
-    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))

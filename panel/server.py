@@ -5,8 +5,9 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from loragate.gateway.http.connection_limit import ConnectionLimit
+from loragate.gateway.http.guarded_protocol import protocol
 from loragate.panel.config import PanelConfig
-from loragate.panel.connections import bounded_protocol
 
 _SHUTDOWN_SECONDS = 3  # for the connections of open pages, which do not end on their own
 
@@ -23,7 +24,7 @@ def uvicorn_settings(app: FastAPI, config: PanelConfig) -> uvicorn.Config:
     """Return uvicorn's settings for this application."""
     return uvicorn.Config(
         app,
-        http=bounded_protocol(config.stall_seconds, config.max_connections),
+        http=protocol(config.stall_seconds, ConnectionLimit(config.max_connections)),
         lifespan="on",
         log_config=None,
         access_log=False,

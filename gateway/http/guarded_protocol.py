@@ -135,9 +135,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def handle_websocket_upgrade(self) -> None:
-        """Give the connection to the WebSocket protocol, which writes and closes it on its own."""
+        """Give the connection to the WebSocket protocol, which writes and closes it on its own. It counts no longer."""
         if self._timer is not None:
             self._timer.cancel()
+        if self.connection_limit is not None:
+            self.connection_limit.end(self)
         self.transport = cast(CoalescingTransport, self.transport).uncoalesced()
         super().handle_websocket_upgrade()
 

@@ -133,10 +133,10 @@ def test_over_tls_no_other_host_can_set_the_cookie() -> None:
 
 def test_failures_delay_responses_and_expire(clock: Clock) -> None:
     failures = FailureDelays(free=2, max_delay=1.0, seconds=60, now=clock)
-    assert [failures.record("a") for _ in range(8)] == [0, 0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert failures.record("b") == 0
+    assert [failures.record("192.0.2.1") for _ in range(8)] == [0, 0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert failures.record("192.0.2.2") == 0
     clock.now += 61
-    assert failures.record("a") == 0
+    assert failures.record("192.0.2.1") == 0
 
 
 def test_an_ipv6_network_is_one_address(clock: Clock) -> None:
@@ -147,19 +147,19 @@ def test_an_ipv6_network_is_one_address(clock: Clock) -> None:
 
 def test_the_table_of_failures_is_bounded(clock: Clock) -> None:
     failures = FailureDelays(free=1, max_addresses=2, now=clock)
-    for address in ("a", "b", "c"):
+    for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):
         failures.record(address)
-    assert [failures.record("c"), failures.record("a")] == [0.25, 0]
+    assert [failures.record("192.0.2.3"), failures.record("192.0.2.1")] == [0.25, 0]
 
 
 async def test_delayed_responses_are_few(clock: Clock) -> None:
     """A further one is not delayed at all: each keeps a connection."""
     failures = FailureDelays(free=0, max_delayed=1, now=clock)
-    waiting = asyncio.create_task(failures.delay("a"))
+    waiting = asyncio.create_task(failures.delay("192.0.2.1"))
     await asyncio.sleep(0)
     begun = asyncio.get_running_loop().time()
     for _ in range(100):
-        await failures.delay("b")
+        await failures.delay("192.0.2.2")
     assert asyncio.get_running_loop().time() == pytest.approx(begun, abs=0.2)
     waiting.cancel()
 
