@@ -17,32 +17,12 @@ _SETTINGS = (
     "data_dir",
     "database_url",
     "blob_url",
-    "secret_key",
-    "engine_target",
-    "finetune",
-    "prices",
-)
-_SETTINGS = (
-    "log_format",
-    "model",
-    "data_dir",
-    "database_url",
-    "blob_url",
     "min_free_bytes",
-    "secret_key",
-    "engine_target",
-    "finetune",
-)
-_SETTINGS = (
-    "log_format",
-    "model",
-    "data_dir",
-    "database_url",
-    "blob_url",
     "secret_key",
     "engine_target",
     "engine_secret",
     "finetune",
+    "prices",
 )
 
 

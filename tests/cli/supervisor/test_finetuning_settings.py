@@ -93,6 +93,21 @@ def test_a_workers_settings_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert idle == [True, False], "on its own device it does not slow down serving"
 
 
+def test_a_servers_worker_has_its_prices_disk_floor_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    price = {"prompt": "1", "completion": "2", "training": "3"}
+    chosen = load(data_dir=Path("data"), prices=[price], min_free_bytes=7, secret_key="s" * 32, engine_secret="t" * 32)
+    worker = part(chosen, "a/model", "unix:/engine", lambda text: None)
+    assert worker is not None
+    for name, value in worker.program.environment.items():
+        monkeypatch.setenv(name, value)
+    its_own = load()
+    assert its_own.prices == chosen.prices
+    assert its_own.min_free_bytes == 7
+    assert service_config(its_own, None).secret_key == b"s" * 32
+    assert service_config(its_own, None).engine_secret == "t" * 32
+
+
 def test_new_tenants_have_32_unfinished_jobs_by_default_and_unlimited_is_possible() -> None:
     assert load().limits.tenant_limits.max_unfinished_jobs == 32
     assert load(limits={"max_unfinished_jobs": "unlimited"}).limits.tenant_limits.max_unfinished_jobs is None
