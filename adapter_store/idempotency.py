@@ -5,19 +5,20 @@ either both exist afterwards or neither. Of two simultaneous requests one gets t
 expires. The owner is part of the hash by which rows are found, so tenants never share keys.
 
 Responses may hold secrets (a new API key). They are encrypted under a key derived from the secret key and from the
-`Idempotency-Key` itself, which is not stored: the database alone does not reveal them.
+`Idempotency-Key` itself, which is not stored: the database alone does not reveal them. Responses of the time before a
+rotation are found and read with the previous secrets.
 """
 
 import hmac
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import ColumnElement, delete, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.auth.secret_key import derive_key
+from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
@@ -44,14 +45,15 @@ class IdempotencyClaim:
 
     key: str
     token: str
+    secret: bytes = field(repr=False)  # which the row was made with
 
 
 class IdempotencyRepository:
     """The stored responses of one scope: a tenant's, or the operator's."""
 
-    def __init__(self, session: AsyncSession, secret_key: bytes) -> None:
+    def __init__(self, session: AsyncSession, secret_keys: SecretKeys) -> None:
         self._session = session
-        self._secret = derive_key(secret_key, "idempotent replies")
+        self._secrets = secret_keys.derive("idempotent replies")
         self._owner = tenant_of(session) or ""
 
     async def claim(self, key: str, request: bytes) -> IdempotencyClaim | StoredResponse:
@@ -63,18 +65,19 @@ class IdempotencyRepository:
         await self._session.execute(
             delete(IdempotencyReplyRow).where(IdempotencyReplyRow.created_at <= now - RETENTION)
         )
-        here = select(IdempotencyReplyRow).where(IdempotencyReplyRow.key_hash == self._hash("key", key.encode()))
+        places = {self._place(secret, key): secret for secret in self._secrets}
+        here = select(IdempotencyReplyRow).where(IdempotencyReplyRow.key_hash.in_(places))
         row = (await self._session.scalars(here)).one_or_none()
-        fingerprint = self._hash("request", request)
         if row is None:
-            return await self._add(key, fingerprint, now)
-        if not hmac.compare_digest(row.fingerprint, fingerprint):
+            return await self._add(key, request, now)
+        secret = places[row.key_hash]
+        if not hmac.compare_digest(row.fingerprint, self._hash(secret, "request", request)):
             raise Conflict("This key was used for another request.", code="idempotency_key_reused", param=_PARAM)
         if row.sealed is not None and row.status is not None:
-            return StoredResponse(row.status, self._opened(key, row.sealed))
+            return StoredResponse(row.status, self._opened(secret, key, row.sealed))
         if row.claimed_until > now:
             raise Conflict("A request with this key is still running.", code="idempotency_key_in_use", param=_PARAM)
-        return await self._take_over(key, now)
+        return await self._take_over(secret, key, now)
 
     async def purge(self, limit: int) -> int:
         """Remove up to `limit` expired responses; return their number. In the operator's session, those of all."""
@@ -87,7 +90,7 @@ class IdempotencyRepository:
 
     async def complete(self, claim: IdempotencyClaim, response: StoredResponse) -> None:
         """Store the response in the work's transaction. Raise Conflict if the claim expired and was taken over."""
-        sealed = self._sealed(claim.key, response.body)
+        sealed = self._sealed(claim, response.body)
         stored = update(IdempotencyReplyRow).where(*self._of(claim)).values(status=response.status, sealed=sealed)
         if (await self._session.execute(stored.returning(IdempotencyReplyRow.token))).one_or_none() is None:
             raise Conflict("A request with this key is still running.", code="idempotency_key_in_use", param=_PARAM)
@@ -98,12 +101,12 @@ class IdempotencyRepository:
             delete(IdempotencyReplyRow).where(*self._of(claim), IdempotencyReplyRow.status.is_(None))
         )
 
-    async def _add(self, key: str, fingerprint: bytes, now: datetime) -> IdempotencyClaim:
-        claim = IdempotencyClaim(key, random_base62(20))
+    async def _add(self, key: str, request: bytes, now: datetime) -> IdempotencyClaim:
+        claim = IdempotencyClaim(key, random_base62(20), self._secrets[0])
         row = insert(IdempotencyReplyRow).values(
             tenant_id=self._owner,
-            key_hash=self._hash("key", key.encode()),
-            fingerprint=fingerprint,
+            key_hash=self._place(claim.secret, key),
+            fingerprint=self._hash(claim.secret, "request", request),
             token=claim.token,
             claimed_until=now + _CLAIM,
             created_at=now,
@@ -111,25 +114,29 @@ class IdempotencyRepository:
         await self._session.execute(row)
         return claim
 
-    async def _take_over(self, key: str, now: datetime) -> IdempotencyClaim:
-        claim = IdempotencyClaim(key, random_base62(20))
-        here = IdempotencyReplyRow.key_hash == self._hash("key", key.encode())
+    async def _take_over(self, secret: bytes, key: str, now: datetime) -> IdempotencyClaim:
+        claim = IdempotencyClaim(key, random_base62(20), secret)
+        here = IdempotencyReplyRow.key_hash == self._place(secret, key)
         await self._session.execute(
             update(IdempotencyReplyRow).where(here).values(token=claim.token, claimed_until=now + _CLAIM)
         )
         return claim
 
     def _of(self, claim: IdempotencyClaim) -> tuple[ColumnElement[bool], ...]:
-        return IdempotencyReplyRow.key_hash == self._hash(
-            "key", claim.key.encode()
-        ), IdempotencyReplyRow.token == claim.token
+        row = IdempotencyReplyRow
+        return row.key_hash == self._place(claim.secret, claim.key), row.token == claim.token
 
-    def _hash(self, what: str, content: bytes) -> bytes:
-        return hmac.digest(self._secret, b"\0".join((what.encode(), self._owner.encode(), content)), "sha256")
+    def _place(self, secret: bytes, key: str) -> bytes:
+        """Return what a key's row is found by."""
+        return self._hash(secret, "key", key.encode())
 
-    def _sealed(self, key: str, body: bytes) -> bytes:
+    def _hash(self, secret: bytes, what: str, content: bytes) -> bytes:
+        return hmac.digest(secret, b"\0".join((what.encode(), self._owner.encode(), content)), "sha256")
+
+    def _sealed(self, claim: IdempotencyClaim, body: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        return nonce + AESGCM(self._hash("seal", key.encode())).encrypt(nonce, body, None)
+        return nonce + AESGCM(self._hash(claim.secret, "seal", claim.key.encode())).encrypt(nonce, body, None)
 
-    def _opened(self, key: str, sealed: bytes) -> bytes:
-        return AESGCM(self._hash("seal", key.encode())).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+    def _opened(self, secret: bytes, key: str, sealed: bytes) -> bytes:
+        cipher = AESGCM(self._hash(secret, "seal", key.encode()))
+        return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)

@@ -7,6 +7,7 @@ from loragate.adapter_store.adapters.repository import AdapterRepository
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.auth.admin_keys import AdminKeyRepository
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
+from loragate.adapter_store.auth.secret_use import SecretRepository
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
 from loragate.adapter_store.idempotency import IdempotencyRepository
@@ -50,6 +51,7 @@ class AdminScope:
     tenants: TenantRepository
     keys: ApiKeyRepository
     admin_keys: AdminKeyRepository
+    secrets: SecretRepository
     published: PublishedAdapters
     desired: DesiredState
     job_queue: JobQueue

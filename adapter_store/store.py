@@ -16,6 +16,8 @@ from loragate.adapter_store.auth.authentication import Authenticator
 from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher, Plausibility
 from loragate.adapter_store.auth.installation import Installation, open_installation
 from loragate.adapter_store.auth.principal import Authentication
+from loragate.adapter_store.auth.secret_key import SecretKeys
+from loragate.adapter_store.auth.secret_use import SecretRepository
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.database.database import Database
@@ -54,7 +56,7 @@ class Store:
         self,
         database: Database,
         blobs: Blobs,
-        secret_key: bytes,
+        secret_keys: SecretKeys,
         installation: Installation,
         notices: Notices,
         retention: timedelta,
@@ -62,10 +64,10 @@ class Store:
         self.blobs = blobs
         self.notices = notices
         self._database = database
-        self._secret_key = secret_key
+        self._secret_keys = secret_keys
         self._retention = retention
         self._key_format = KeyFormat(installation.checksum_key)
-        self._hasher = KeyHasher(secret_key)
+        self._hasher = KeyHasher(secret_keys)
         self._authenticator = Authenticator(database, self._key_format, self._hasher, installation.admin_key_hash)
         self._manifests = Manifests(database)
         self._stage = Stage()
@@ -79,23 +81,26 @@ class Store:
         secret_key: bytes,
         notices: Notices | None = None,
         *,
+        previous_secret_keys: Sequence[bytes] = (),
         retention: timedelta = DEFAULT_RETENTION,
         min_free: int = 0,
     ) -> "Store":
         """Open the store. Raise Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
 
-        Without `notices`, other processes are not notified of changes. Deleted adapters can be restored within
-        `retention`. Of a local disk, `min_free` bytes are left to others.
+        What is new is made with `secret_key`; what was made with a previous one stays valid. Without `notices`, other
+        processes are not notified of changes. Deleted adapters can be restored within `retention`. Of a local disk,
+        `min_free` bytes are left to others.
         """
+        secret_keys = SecretKeys(secret_key, tuple(previous_secret_keys))
         database = Database(database_url)
         try:
             await require_current(database)
             async with database.operator(write=True) as session:
-                installation = await open_installation(session, secret_key)
+                installation = await open_installation(session, secret_keys)
             return cls(
                 database=database,
                 blobs=Blobs(blob_url, min_free),
-                secret_key=secret_key,
+                secret_keys=secret_keys,
                 installation=installation,
                 notices=notices or LocalNotices(),
                 retention=retention,
@@ -141,7 +146,7 @@ class Store:
                 job_lease=job_lease,
                 run_snapshots=RunSnapshots(session, blobs.pieces, job_lease),
                 usage=UsageRepository(session),
-                idempotency=IdempotencyRepository(session, self._secret_key),
+                idempotency=IdempotencyRepository(session, self._secret_keys),
             )
 
     def _blobs_of(self, tenant_id: str) -> TenantBlobs:
@@ -158,16 +163,19 @@ class Store:
         opened = self._database.operator(write=write) if within is None else self._database.tenant(within, write=write)
         async with self._announcing() as changed, opened as session:
             audit = AuditLog(session, by, changed)
+            keys = ApiKeyRepository(session, self._key_format, self._hasher, audit)
+            admin_keys = AdminKeyRepository(session, self._key_format, self._hasher, audit)
             yield AdminScope(
                 tenants=TenantRepository(session, audit),
-                keys=ApiKeyRepository(session, self._key_format, self._hasher, audit),
-                admin_keys=AdminKeyRepository(session, self._key_format, self._hasher, audit),
+                keys=keys,
+                admin_keys=admin_keys,
+                secrets=SecretRepository(session, keys, admin_keys, audit),
                 published=PublishedAdapters(session),
                 desired=DesiredState(session, audit),
                 job_queue=JobQueue(session),
                 jobs=AdminJobs(session),
                 audit=audit,
-                idempotency=IdempotencyRepository(session, self._secret_key),
+                idempotency=IdempotencyRepository(session, self._secret_keys),
                 usage=UsageRepository(session),
                 settlement=UsageSettlement(session),
             )
@@ -190,6 +198,10 @@ class Store:
     async def authenticate(self, key: str) -> Authentication | None:
         """Return the principal of a key; None if it is not, or no longer, a key of this installation."""
         return await self._authenticator.authenticate(key)
+
+    async def renew_key_hashes(self) -> None:
+        """Make the hashes of keys that were used since the last time with the primary secret, where they are not."""
+        await self._authenticator.rehashing.write()
 
     async def set_admin_key(self, key: str) -> None:
         """Replace the admin key. Raise Invalid unless it has 24 to 256 printable characters."""

@@ -21,6 +21,7 @@ from loragate.cli.commands import (
     gateway,
     keys,
     panel,
+    secrets,
     serve,
     tenants,
 )
@@ -88,6 +89,7 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(admin_keys.app, name="admin-keys")
 app.add_typer(audit.app, name="audit")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(demo.app, name="demo", hidden=True)
 app.command()(doctor.doctor)
 

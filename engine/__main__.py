@@ -2,7 +2,8 @@
 
 python -m loragate.engine --model ./my-model --listen 127.0.0.1:7000 --cache-dir /var/cache/loragate
 
-LORAGATE_ENGINE_SECRET must be the one that gateways have.
+LORAGATE_ENGINE_SECRET must be the one that gateways have. LORAGATE_PREVIOUS_ENGINE_SECRETS, separated by commas, are
+accepted beside it.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from loragate.engine.server.access import check_access
 from loragate.engine.server.server import run
 
 _VARIABLE = "LORAGATE_ENGINE_SECRET"
+_PREVIOUS_VARIABLE = "LORAGATE_PREVIOUS_ENGINE_SECRETS"
+_SECRETS = ("secret", "previous_secrets")  # every user of the machine can read a command line
 
 
 def main() -> None:
@@ -24,8 +27,8 @@ def main() -> None:
         prog="python -m loragate.engine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for field in dataclasses.fields(EngineConfig):
-        if field.name == "secret":
-            continue  # every user of the machine can read a command line
+        if field.name in _SECRETS:
+            continue
         required = field.default is dataclasses.MISSING
         parser.add_argument(
             f"--{field.name.replace('_', '-')}",
@@ -37,7 +40,12 @@ def main() -> None:
     arguments = parser.parse_args()
     log_to_stderr()
     try:
-        config = EngineConfig(**vars(arguments), secret=os.environ.get(_VARIABLE, ""))
+        previous = os.environ.get(_PREVIOUS_VARIABLE, "").split(",")
+        config = EngineConfig(
+            **vars(arguments),
+            secret=os.environ.get(_VARIABLE, ""),
+            previous_secrets=tuple(each.strip() for each in previous if each.strip()),
+        )
         check_access(config)
     except ValueError as error:
         parser.error(str(error))

@@ -84,5 +84,6 @@ class EngineConfig(EngineOptions):
     listen: str  # "unix:/…/engine.sock" or "host:port"
     cache_dir: Path  # adapter files by digest
     secret: str = field(default="", repr=False)  # which every call brings; a server needs one
+    previous_secrets: tuple[str, ...] = field(default=(), repr=False)  # of clients that do not have the new one yet
     tls_cert: Path | None = None  # PEM, with intermediate certificates; needed on addresses beyond this machine
     tls_key: Path | None = None

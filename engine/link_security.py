@@ -1,14 +1,18 @@
 """What protects the link between the engine and its clients: a secret with every call, and TLS between machines."""
 
 import ipaddress
+from collections.abc import Sequence
 
 METADATA_KEY = "loragate-engine-secret"  # of the secret in a call's metadata
+PREVIOUS_METADATA_KEY = "loragate-engine-previous-secret"  # of each secret from before a rotation
+MAX_PREVIOUS_SECRETS = 8
 _LOCAL_NAMES = ("localhost", "ip6-localhost")
 
 
-def metadata_of(secret: str) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of a client's calls."""
-    return ((METADATA_KEY, secret),)
+def metadata_of(secret: str, previous: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a client's calls. The previous secrets open an engine that does not know the new one yet:
+    after a rotation, clients and the engine can be restarted in any order."""
+    return ((METADATA_KEY, secret), *((PREVIOUS_METADATA_KEY, each) for each in previous[:MAX_PREVIOUS_SECRETS]))
 
 
 def is_local(address: str) -> bool:

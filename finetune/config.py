@@ -84,4 +84,6 @@ class ServiceConfig:
     quantum_seconds: float = 600.0
     sandbox: Sandbox | None = None
     training_prices: TrainingPrices = field(default_factory=dict)
+    previous_secret_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    previous_engine_secrets: tuple[str, ...] = field(default=(), repr=False)
     min_free_bytes: int = 1 << 30  # of a local disk for blobs, which results and snapshots never use

@@ -141,6 +141,7 @@ async def _open_services(
             config.blob_url,
             config.secret_key,
             notices,
+            previous_secret_keys=config.previous_secret_keys,
             retention=retention,
             min_free=config.min_free_bytes,
         )
@@ -161,6 +162,7 @@ async def _open_services(
             config.engine_target,
             StoreAdapterSource(store),
             secret=config.engine_secret,
+            previous_secrets=config.previous_engine_secrets,
             ca=config.engine_ca,
             heartbeat_timeout=config.heartbeat_timeout,
         )

@@ -57,6 +57,7 @@ class AdminKeyRepository:
                 id=text.public_id,
                 name=name,
                 key_hash=self._hasher.hash(text.whole),
+                secret_id=self._hasher.primary_id,
                 expires_at=expires_at,
                 created_at=now,
             )

@@ -133,6 +133,7 @@ class ApiKeyRepository:
                 tenant_id=tenant_id,
                 name=name,
                 key_hash=self._hasher.hash(text.whole),
+                secret_id=self._hasher.primary_id,
                 scopes=" ".join(scopes),
                 limits=limits,
                 expires_at=expires_at,

@@ -1,6 +1,5 @@
 """Authentication: from a key's text to the principal."""
 
-import hmac
 import math
 from datetime import datetime
 
@@ -19,8 +18,9 @@ from loragate.adapter_store.auth.credentials import (
     new_admin_key,
     public_id_of,
 )
-from loragate.adapter_store.auth.installation import ADMIN_KEY_HASH, read_fact, write_fact
+from loragate.adapter_store.auth.installation import ADMIN_KEY_HASH, ADMIN_KEY_SECRET, read_fact, write_fact
 from loragate.adapter_store.auth.principal import AdminPrincipal, Authentication, TenantPrincipal
+from loragate.adapter_store.auth.rehashing import Rehashing
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
@@ -39,6 +39,7 @@ class Authenticator:
         self._hasher = hasher
         self._admin_key_hash = admin_key_hash  # as read last
         self._time = SteadyTime()
+        self.rehashing = Rehashing(database, hasher)
 
     def check(self, key: str) -> Plausibility:
         """Return the result for a key as far as it is known without a query. The admin key counts as checked."""
@@ -60,10 +61,14 @@ class Authenticator:
 
     async def set_admin_key(self, key: str) -> None:
         """Replace the admin key. Raise Invalid if it is too short or not printable."""
-        hashed = self._hasher.hash(check_admin_key(key))
+        check_admin_key(key)
         async with self._database.operator(write=True) as session:
-            if not hmac.compare_digest(await read_fact(session, ADMIN_KEY_HASH) or b"", hashed):
-                await self._write_admin_key(session, hashed)
+            stored = await read_fact(session, ADMIN_KEY_HASH)
+            if stored is None or not self._hasher.matches(key, stored):
+                await self._write_admin_key(session, key)
+                return
+        self.rehashing.add_admin_key(key, stored)
+        await self.rehashing.write()
 
     async def ensure_admin_key(self, given: str | None) -> str | None:
         """Set the given admin key. Without one, create a key at the first call ever, and return it only then."""
@@ -74,11 +79,12 @@ class Authenticator:
             if await read_fact(session, ADMIN_KEY_HASH) is not None:
                 return None
             key = new_admin_key()
-            await self._write_admin_key(session, self._hasher.hash(key))
+            await self._write_admin_key(session, key)
         return key
 
-    async def _write_admin_key(self, session: AsyncSession, hashed: bytes) -> None:
-        await write_fact(session, ADMIN_KEY_HASH, hashed)
+    async def _write_admin_key(self, session: AsyncSession, key: str) -> None:
+        await write_fact(session, ADMIN_KEY_HASH, self._hasher.hash(key))
+        await write_fact(session, ADMIN_KEY_SECRET, self._hasher.primary_id.encode())
         await AuditLog(session, SYSTEM).record("admin_key.set", "installation:admin_key")
 
     async def _tenant(self, session: AsyncSession, key: str) -> Authentication | None:
@@ -91,8 +97,9 @@ class Authenticator:
             return None
         row, tenant, now = found
         seconds_left = self._seconds_left(row.expires_at, now)
-        if not self._hasher.matches(key, row.key_hash) or seconds_left <= 0 or _is_gone(row, tenant):
+        if not self._hasher.matches(key, row.key_hash, row.secret_id) or seconds_left <= 0 or _is_gone(row, tenant):
             return None
+        self.rehashing.add(row, key)
         principal = TenantPrincipal(
             tenant_id=tenant.id,
             tenant_name=tenant.name,
@@ -112,8 +119,9 @@ class Authenticator:
             return None
         row, now = found
         seconds_left = self._seconds_left(row.expires_at, now)
-        if not self._hasher.matches(key, row.key_hash) or seconds_left <= 0:
+        if not self._hasher.matches(key, row.key_hash, row.secret_id) or seconds_left <= 0:
             return None
+        self.rehashing.add(row, key)
         return Authentication(AdminPrincipal(key_id=row.id), seconds_left)
 
     def _seconds_left(self, expires_at: datetime | None, now: datetime) -> float:
@@ -125,6 +133,7 @@ class Authenticator:
         stored = self._admin_key_hash = await read_fact(session, ADMIN_KEY_HASH)
         if stored is None or not self._hasher.matches(key, stored):
             return None
+        self.rehashing.add_admin_key(key, stored)
         return Authentication(AdminPrincipal(), math.inf)
 
 

@@ -9,7 +9,7 @@ import hmac
 from enum import Enum, auto
 from typing import NamedTuple
 
-from loragate.adapter_store.auth.secret_key import derive_key
+from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.ids import ALPHABET, is_base62, random_base62
 
@@ -29,17 +29,27 @@ class KeyText(NamedTuple):
 
 
 class KeyHasher:
-    """HMAC-SHA256 with a pepper derived from the secret key: a stolen database reveals no key."""
+    """HMAC-SHA256 with a pepper derived from a secret key: a stolen database reveals no key.
 
-    def __init__(self, secret_key: bytes) -> None:
-        self._pepper = derive_key(secret_key, "api key pepper")
+    New hashes are made with the primary secret, whose id is `primary_id`.
+    """
+
+    def __init__(self, secrets: SecretKeys) -> None:
+        self._peppers = dict(zip(secrets.ids, secrets.derive("api key pepper"), strict=True))
+        self.primary_id = secrets.ids[0]
 
     def hash(self, key: str) -> bytes:
         """Return the key's hash, 32 bytes."""
-        return hmac.digest(self._pepper, key.encode(), "sha256")
+        return self._hash(key, self.primary_id)
 
-    def matches(self, key: str, stored: bytes) -> bool:
-        return hmac.compare_digest(self.hash(key), stored)
+    def matches(self, key: str, stored: bytes, made_with: str | None = None) -> bool:
+        """Return whether the hash is the key's. `made_with` is the id of the secret that it was made with, or None if
+        that is unknown."""
+        candidates = self._peppers if made_with is None else {made_with} & self._peppers.keys()
+        return any(hmac.compare_digest(self._hash(key, candidate), stored) for candidate in candidates)
+
+    def _hash(self, key: str, made_with: str) -> bytes:
+        return hmac.digest(self._peppers[made_with], key.encode(), "sha256")
 
 
 class Plausibility(Enum):

@@ -1,28 +1,35 @@
-"""The installation's secret key and the keys derived from it."""
+"""The installation's secret keys, and the keys derived from them."""
 
 import hashlib
 import hmac
-import os
-import secrets
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from loragate.adapter_store.errors import Invalid
-
-FILE_NAME = "secret_key"
-_MIN_LENGTH = 16
+_ID_LENGTH = 12  # 48 bits, as hexadecimal digits
 
 
-def load_or_create_secret_key(data_dir: Path, given: str | None) -> bytes:
-    """Return the given key, or the one in `data_dir`, which is created (mode 0600) if missing.
+@dataclass(frozen=True)
+class SecretKeys:
+    """What is new is made with the primary secret; what was made with a previous one stays valid.
 
-    The file's text may be used elsewhere as LORAGATE_SECRET_KEY: both mean the same key.
+    During a rotation of replicas, the next secret is among the previous ones until all know it.
     """
-    if given is not None:
-        return _checked(given)
-    path = data_dir / FILE_NAME
-    if not path.exists():
-        _create(path)
-    return _checked(path.read_text(encoding="utf-8").strip())
+
+    primary: bytes = field(repr=False)
+    previous: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @property
+    def all(self) -> tuple[bytes, ...]:
+        """Return all secrets, the primary one first."""
+        return (self.primary, *self.previous)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of all secrets, that of the primary one first."""
+        return tuple(secret_id(each) for each in self.all)
+
+    def derive(self, purpose: str) -> tuple[bytes, ...]:
+        """Return the keys for one purpose, that of the primary secret first."""
+        return tuple(derive_key(each, purpose) for each in self.all)
 
 
 def derive_key(secret_key: bytes, purpose: str) -> bytes:
@@ -31,25 +38,6 @@ def derive_key(secret_key: bytes, purpose: str) -> bytes:
     return hmac.digest(extracted, f"loragate {purpose}".encode() + b"\x01", "sha256")
 
 
-def _checked(text: str) -> bytes:
-    if len(text) < _MIN_LENGTH:
-        raise Invalid(f"The secret key must have at least {_MIN_LENGTH} characters.", param="secret_key")
-    return text.encode()
-
-
-def _create(path: Path) -> None:
-    """Create the file by linking a complete one, so that simultaneous processes read the same key."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(secrets.token_hex(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-    finally:
-        draft.unlink()
+def secret_id(secret_key: bytes) -> str:
+    """Return the public name of a secret: a short hash of it."""
+    return derive_key(secret_key, "secret id").hex()[:_ID_LENGTH]

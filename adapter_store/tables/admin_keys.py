@@ -17,6 +17,7 @@ class AdminKeyRow(Base):
     id: Mapped[str] = mapped_column(String(64), primary_key=True)  # public part of the key
     name: Mapped[str]
     key_hash: Mapped[bytes]
+    secret_id: Mapped[str | None] = mapped_column(String(16))  # as in `api_keys`
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]

@@ -113,6 +113,7 @@ class ApiKeyRow(TenantOwned, Base):
     id: Mapped[str] = mapped_column(String(64), primary_key=True)  # public part of the key
     name: Mapped[str]
     key_hash: Mapped[bytes]
+    secret_id: Mapped[str | None] = mapped_column(String(16))  # of the secret that the hash was made with; None: any
     scopes: Mapped[str]  # blank-separated
     limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
     expires_at: Mapped[datetime | None]

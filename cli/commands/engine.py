@@ -36,7 +36,7 @@ def engine(
     - `loragate engine --model ~/models/Llama-3.2-1B-Instruct`
     - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --tls-cert engine.pem --tls-key engine.key`
     """
-    from loragate.cli.data_dir.preparation import engine_secret, make_data_dir
+    from loragate.cli.data_dir.preparation import engine_secrets, make_data_dir
     from loragate.cli.errors import BAD_SETTING, CliError
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.tls import check_tls
@@ -52,8 +52,15 @@ def engine(
     log_to_stderr(settings.log_format)
     check_tls(settings)
     make_data_dir(settings)
-    access = {"secret": engine_secret(settings), "tls_cert": settings.tls_cert, "tls_key": settings.tls_key}
-    engine_config = settings.engine.config(settings.model, settings.data_dir, **access)
+    secret, *previous = engine_secrets(settings)
+    engine_config = settings.engine.config(
+        settings.model,
+        settings.data_dir,
+        secret=secret,
+        previous_secrets=tuple(previous),
+        tls_cert=settings.tls_cert,
+        tls_key=settings.tls_key,
+    )
 
     from loragate.engine.server.access import check_access
     from loragate.engine.server.server import run

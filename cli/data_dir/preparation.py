@@ -5,7 +5,10 @@ import os
 import stat
 from pathlib import Path
 
-from loragate.adapter_store.auth.secret_key import derive_key, load_or_create_secret_key
+from pydantic import SecretStr
+
+from loragate.adapter_store.auth.secret_key import SecretKeys
+from loragate.adapter_store.auth.secret_key_file import load_secret_keys
 from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
@@ -62,21 +65,30 @@ def _close_to_others(folder: Path) -> None:
             log.warning("%s was open to other users (mode %o); now only this user can access it", folder, mode)
 
 
-def secret_key(settings: Settings) -> bytes:
-    """Return the configured secret key, else the one in the data directory, which the first start creates."""
+def secret_keys(settings: Settings) -> SecretKeys:
+    """Return the configured secret keys, else those in the data directory, where the first start creates one."""
     given = settings.secret_key.get_secret_value() if settings.secret_key else None
+    previous = [each.get_secret_value() for each in settings.previous_secret_keys]
     try:
-        return load_or_create_secret_key(settings.data_dir, given)
+        return load_secret_keys(settings.data_dir, given, previous)
     except StoreError as error:
         raise CliError(error.message, BAD_SETTING) from None
 
 
-def engine_secret(settings: Settings) -> str:
-    """Return the secret that the engine requires of its clients: the configured one, else one derived from the secret
-    key. Raise CliError."""
+def with_secret_keys(settings: Settings) -> Settings:
+    """Return the settings with the secret keys of now, so that a server's processes have the same ones for as long as
+    it runs, even if they are rotated meanwhile."""
+    primary, *previous = (SecretStr(each.decode()) for each in secret_keys(settings).all)
+    return settings.model_copy(update={"secret_key": primary, "previous_secret_keys": tuple(previous)})
+
+
+def engine_secrets(settings: Settings) -> tuple[str, ...]:
+    """Return the secret that the engine requires of its clients, and the previous ones that it still accepts: the
+    configured ones, else those derived from the secret keys. Raise CliError."""
+    previous = tuple(each.get_secret_value() for each in settings.previous_engine_secrets)
     if settings.engine_secret is not None:
-        return settings.engine_secret.get_secret_value()
-    return derive_key(secret_key(settings), "engine link").hex()
+        return settings.engine_secret.get_secret_value(), *previous
+    return *(each.hex() for each in secret_keys(settings).derive("engine link")), *previous
 
 
 async def prepare_store(settings: Settings) -> str | None:
@@ -85,7 +97,8 @@ async def prepare_store(settings: Settings) -> str | None:
     url = settings.effective_database_url
     try:
         await upgrade(url)
-        store = await Store.open(url, settings.effective_blob_url, secret_key(settings))
+        keys = secret_keys(settings)
+        store = await Store.open(url, settings.effective_blob_url, keys.primary, previous_secret_keys=keys.previous)
         try:
             return await store.ensure_admin_key(given)
         finally:

@@ -29,7 +29,8 @@ def _variables(prefix: str, values: Mapping[str, Any], defaults: Mapping[str, An
         if isinstance(value, BaseModel) or is_dataclass(value):
             yield from _variables(f"{variable}__", _fields(value), _fields(_default(value)))
         elif isinstance(value, tuple):
-            yield variable, json.dumps(to_jsonable_python(value, exclude_none=True))
+            shown = [each.get_secret_value() if isinstance(each, SecretStr) else each for each in value]
+            yield variable, json.dumps(to_jsonable_python(shown, exclude_none=True))
         elif isinstance(value, SecretStr):
             yield variable, value.get_secret_value()
         elif value is not None:

@@ -35,6 +35,7 @@ from loragate.cli.settings.types import (
     RedisUrl,
     Reporters,
     SecretKey,
+    SecretKeys,
     ToolParser,
 )
 from loragate.engine.config import EngineConfig, EngineOptions
@@ -198,8 +199,10 @@ class Settings(BaseSettings):
     blob_folder_is_shared: bool = False
     admin_key: AdminKey | None = None
     secret_key: SecretKey | None = None
+    previous_secret_keys: SecretKeys = ()
     engine_target: str | None = None
     engine_secret: SecretKey | None = None
+    previous_engine_secrets: SecretKeys = ()
     engine_ca: AbsolutePath | None = None
     tool_parser: ToolParser | None = None
     oidc: OidcConfig = OidcConfig()

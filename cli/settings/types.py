@@ -96,4 +96,5 @@ Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list), Af
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
 SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]
+SecretKeys = Annotated[tuple[SecretKey, ...], NoDecode, BeforeValidator(_parse_list)]
 HubUrl = Annotated[str | None, BeforeValidator(_none_if_named)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from loragate.adapter_store.ids import random_base62
-from loragate.cli.data_dir.preparation import engine_secret, make_data_dir, secret_key
+from loragate.cli.data_dir.preparation import engine_secrets, make_data_dir, secret_keys
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
@@ -34,14 +34,18 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         check_target(target, settings.engine_ca)
     except ValueError as error:
         raise CliError(str(error), BAD_SETTING) from None
+    keys = secret_keys(settings)
+    engine_secret, *previous_engine_secrets = engine_secrets(settings)
     return ServiceConfig(
         name=name or f"worker-{random_base62(12)}",
         model=settings.model,
         database_url=settings.effective_database_url,
         blob_url=settings.effective_blob_url,
-        secret_key=secret_key(settings),
+        secret_key=keys.primary,
+        previous_secret_keys=keys.previous,
         engine_target=target,
-        engine_secret=engine_secret(settings),
+        engine_secret=engine_secret,
+        previous_engine_secrets=tuple(previous_engine_secrets),
         engine_ca=settings.engine_ca,
         workspace=settings.finetune_workspace,
         trainer=_trainer_settings(chosen),

@@ -4,11 +4,11 @@ import asyncio
 
 from loragate.cli.data_dir.preparation import (
     check_replicas,
-    engine_secret,
+    engine_secrets,
     make_data_dir,
     prepare_store,
     print_admin_key,
-    secret_key,
+    secret_keys,
 )
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, Settings
@@ -26,13 +26,17 @@ def prepare(settings: Settings) -> None:
 
 def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
     """Return the gateway's configuration. Raise CliError."""
+    keys = secret_keys(settings)
+    engine_secret, *previous_engine_secrets = engine_secrets(settings)
     try:
         return GatewayConfig(
             database_url=settings.effective_database_url,
             blob_url=settings.effective_blob_url,
-            secret_key=secret_key(settings),
+            secret_key=keys.primary,
+            previous_secret_keys=keys.previous,
             engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
-            engine_secret=engine_secret(settings),
+            engine_secret=engine_secret,
+            previous_engine_secrets=tuple(previous_engine_secrets),
             engine_ca=settings.engine_ca,
             tls_cert=settings.tls_cert,
             tls_key=settings.tls_key,

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from loragate.cli.data_dir.preparation import engine_secret
+from loragate.cli.data_dir.preparation import engine_secrets
 from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import finetuning, panel, shared_metrics
 from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 
-_ENGINE = ("log_format", "model", "data_dir", "engine", "engine_secret")
+_ENGINE = ("log_format", "model", "data_dir", "engine", "engine_secret", "previous_engine_secrets")
 _GATEWAY = (
     "log_format",
     "data_dir",
@@ -37,8 +37,10 @@ _GATEWAY = (
     "limits",
     "blob_url",
     "secret_key",
+    "previous_secret_keys",
     "engine_target",
     "engine_secret",
+    "previous_engine_secrets",
     "tls_cert",
     "tls_key",
     "tool_parser",
@@ -67,8 +69,10 @@ class Programs:
     def engine(self, model: str) -> Program:
         """Return the engine, on its private socket unless the settings name an address."""
         engine = replace(self.settings.engine, listen=self.engine_target)
-        secret = SecretStr(engine_secret(self.settings))  # the secret key itself opens more than the engine needs
-        chosen = self.settings.model_copy(update={"model": model, "engine": engine, "engine_secret": secret})
+        # The secret keys themselves open more than the engine needs.
+        secret, *previous = (SecretStr(each) for each in engine_secrets(self.settings))
+        secrets = {"engine_secret": secret, "previous_engine_secrets": tuple(previous)}
+        chosen = self.settings.model_copy(update={"model": model, "engine": engine, **secrets})
         return Program("engine", our_command("engine"), child_environment(chosen, _ENGINE))
 
     def gateway(self) -> Program:

@@ -19,8 +19,10 @@ _SETTINGS = (
     "blob_url",
     "min_free_bytes",
     "secret_key",
+    "previous_secret_keys",
     "engine_target",
     "engine_secret",
+    "previous_engine_secrets",
     "finetune",
     "prices",
 )

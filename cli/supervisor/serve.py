@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loragate.cli.data_dir import runtime_file
 from loragate.cli.data_dir.lock import lock_data_dir
-from loragate.cli.data_dir.preparation import check_replicas, make_data_dir
+from loragate.cli.data_dir.preparation import check_replicas, make_data_dir, with_secret_keys
 from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.errors import BAD_SETTING, FAILED, CliError
 from loragate.cli.settings.model import Settings
@@ -36,6 +36,7 @@ async def serve(settings: Settings, make_programs: Callable[..., Programs] = Pro
     make_data_dir(settings)
     notifications = Notifications(settings.log_format)
     with stop_signals() as signals, lock_data_dir(settings.data_dir):
+        settings = with_secret_keys(settings)
         runtime_file.remove(settings.data_dir)
         shared_metrics.begin(settings)
         with (

@@ -9,7 +9,7 @@ Errors
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,17 +102,18 @@ class EngineClient:
         source: AdapterSource,
         *,
         secret: str = "",
+        previous_secrets: Sequence[str] = (),
         ca: Path | None = None,
         heartbeat_timeout: float = 15.0,
     ) -> None:
-        """Create a client of the engine at `target`, which demands `secret`.
+        """Create a client of the engine at `target`, which demands `secret`, or still a previous one.
 
         `ca` is a file with the certificate of an engine that is reached with TLS, or of the authority that signed it.
         After `heartbeat_timeout` seconds without a message, the session of an engine whose process still answers pings
         ends.
         """
         self._target = target
-        self._metadata = metadata_of(secret)
+        self._metadata = metadata_of(secret, previous_secrets)
         self._ca = ca
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout

@@ -1,14 +1,14 @@
 """Who may call the engine, and on which addresses it listens."""
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.link_security import METADATA_KEY, is_local, is_unix
+from loragate.engine.link_security import MAX_PREVIOUS_SECRETS, METADATA_KEY, PREVIOUS_METADATA_KEY, is_local, is_unix
 
 _REJECTION = (
     "the engine's secret is missing or wrong: give gateways, fine-tune workers and the engine the same "
@@ -32,8 +32,9 @@ def check_access(config: EngineConfig) -> None:
 class SecretRequired(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Rejects every call, of whatever method, that does not bring the secret."""
 
-    def __init__(self, secret: str) -> None:
-        self._secret = secret.encode()
+    def __init__(self, secret: str, previous: Sequence[str] = ()) -> None:
+        """Require `secret` or, so that not all clients have to be restarted with it at once, a previous one."""
+        self._secrets = tuple(each.encode() for each in (secret, *previous))
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -44,7 +45,10 @@ class SecretRequired(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def _is_given(self, metadata: Any) -> bool:
         given = [value for key, value in metadata if key == METADATA_KEY]
-        return len(given) == 1 and hmac.compare_digest(given[0].encode(), self._secret)
+        if len(given) != 1:
+            return False
+        given += [value for key, value in metadata if key == PREVIOUS_METADATA_KEY][:MAX_PREVIOUS_SECRETS]
+        return any(hmac.compare_digest(each.encode(), secret) for each in given for secret in self._secrets)
 
 
 async def _reject(requests: object, context: "grpc.aio.ServicerContext[Any, Any]") -> NoReturn:

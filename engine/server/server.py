@@ -186,7 +186,9 @@ def run(config: EngineConfig) -> None:
 async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
     """Serve a loaded model on `config.listen`."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=compute_alone))
-    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[SecretRequired(config.secret)])
+    server = grpc.aio.server(
+        options=SERVER_OPTIONS, interceptors=[SecretRequired(config.secret, config.previous_secrets)]
+    )
     service = EngineService(loaded, config)
     pb_grpc.add_EngineServiceServicer_to_server(service, server)
     listen(server, config)

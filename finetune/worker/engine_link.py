@@ -68,7 +68,13 @@ class EngineLink:
 async def connect_engine(config: ServiceConfig, store: Store) -> AsyncIterator[EngineLink]:
     """Connect to the engine, and reconnect whenever it returns, while the block runs."""
     source = StoredAdapters(store)
-    client = EngineClient(config.engine_target, source, secret=config.engine_secret, ca=config.engine_ca)
+    client = EngineClient(
+        config.engine_target,
+        source,
+        secret=config.engine_secret,
+        previous_secrets=config.previous_engine_secrets,
+        ca=config.engine_ca,
+    )
     await client.start()
     try:
         yield EngineLink(client)

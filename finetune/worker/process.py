@@ -35,7 +35,13 @@ async def _serve_until_signal(config: ServiceConfig) -> None:
 
 async def serve(config: ServiceConfig) -> None:
     """Serve until cancelled."""
-    store = await Store.open(config.database_url, config.blob_url, config.secret_key, min_free=config.min_free_bytes)
+    store = await Store.open(
+        config.database_url,
+        config.blob_url,
+        config.secret_key,
+        previous_secret_keys=config.previous_secret_keys,
+        min_free=config.min_free_bytes,
+    )
     try:
         async with store.admin(write=True) as admin:
             await admin.job_queue.release_all(config.name)

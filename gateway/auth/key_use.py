@@ -33,15 +33,15 @@ class KeyUse:
         await run_write_loop(self.write, self._interval)
 
     async def write(self) -> None:
-        """Write what was recorded since the last time, in one statement."""
-        if not self._last_used and not self._admin_last_used:
-            return
+        """Write what was recorded since the last time, in one statement, and renew the hashes of these keys."""
         tenants, self._last_used = self._last_used, {}
         operators, self._admin_last_used = self._admin_last_used, {}
         try:
-            async with self._store.admin(write=True) as admin:
-                await admin.keys.record_use(tenants)
-                await admin.admin_keys.record_use(operators)
+            await self._store.renew_key_hashes()
+            if tenants or operators:
+                async with self._store.admin(write=True) as admin:
+                    await admin.keys.record_use(tenants)
+                    await admin.admin_keys.record_use(operators)
         except StoreError as error:
             self._last_used = tenants | self._last_used
             self._admin_last_used = operators | self._admin_last_used

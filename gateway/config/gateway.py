@@ -27,10 +27,12 @@ class GatewayConfig:
 
     database_url: str  # SQLAlchemy's async form, e.g. "sqlite+aiosqlite:////var/lib/loragate/loragate.db"
     blob_url: str  # fsspec's form, e.g. "file:///var/lib/loragate/blobs"
-    secret_key: bytes = field(repr=False)
+    secret_key: bytes = field(repr=False)  # the primary one
     engine_target: str  # "unix:/…/engine.sock" or "host:port"
     data_dir: Path  # uploads are spooled here
     engine_secret: str = field(default="", repr=False)  # which the engine demands
+    previous_secret_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    previous_engine_secrets: tuple[str, ...] = field(default=(), repr=False)
     engine_ca: Path | None = None  # PEM: the certificate of an engine with TLS, or the authority that signed it
     tls_cert: Path | None = None  # PEM, with intermediate certificates: of the HTTP and the gRPC port
     tls_key: Path | None = None

@@ -16,7 +16,8 @@ _MOST = Decimal(1_000_000)
 @dataclass(frozen=True, slots=True)
 class Price:
     """The price of a million tokens, in the installation's currency. `cached` is the price of prompt tokens from the
-    prefix cache, `training` that of tokens in training, which is no adapter's. `basis` says whether the tokens that were delivered to clients are priced, or all that were computed.
+    prefix cache, `training` that of tokens in training, which is no adapter's. `basis` says
+    whether the tokens that were delivered to clients are priced, or all that were computed.
 
     It applies to the tenant and the adapter that it names, by id and by name; None stands for all, including the base
     model. Tenants choose their adapters' names, so an adapter has a price only together with its tenant.

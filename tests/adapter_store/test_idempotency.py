@@ -124,7 +124,9 @@ async def test_a_response_is_decrypted_with_its_key_only(world: Any) -> None:
     async with world.store._database.operator() as session:
         sealed = await session.scalar(select(IdempotencyReplyRow.sealed))
     async with world.store.admin() as admin:
-        assert admin.idempotency._opened("a", sealed) == b"done"
+        assert admin.idempotency._opened(claim.secret, "a", sealed) == b"done"
         with pytest.raises(InvalidTag):
-            admin.idempotency._opened("b", sealed)
+            admin.idempotency._opened(claim.secret, "b", sealed)
+        with pytest.raises(InvalidTag):
+            admin.idempotency._opened(b"another secret", "a", sealed)
     assert b"done" not in sealed

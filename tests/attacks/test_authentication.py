@@ -18,6 +18,7 @@ from sqlalchemy import func, select, update
 import loragate.adapter_store
 import loragate.gateway
 from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher
+from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.notices.notices import LocalNotices
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
@@ -172,7 +173,7 @@ def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) 
         return bool(real(one, other))
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    hasher = KeyHasher(b"a secret key for the tests")
+    hasher = KeyHasher(SecretKeys(b"a secret key for the tests"))
     stored = hasher.hash("lg-a-b")
     assert hasher.matches("lg-a-b", stored)
     assert not hasher.matches("lg-a-c", stored)

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from loragate.adapter_store.auth.secret_key import SecretKeys
+from loragate.cli.data_dir.preparation import engine_secrets, secret_keys
 from loragate.cli.errors import CliError
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.load import load
@@ -141,7 +143,14 @@ def test_an_option_is_named_as_it_was_typed() -> None:
 
 
 def test_engine_settings_mirror_the_engine() -> None:
-    mirrored = {"model", "secret", "tls_cert", "tls_key", *(field.name for field in fields(EngineSettings))}
+    mirrored = {
+        "model",
+        "secret",
+        "previous_secrets",
+        "tls_cert",
+        "tls_key",
+        *(field.name for field in fields(EngineSettings)),
+    }
     assert mirrored == {field.name for field in fields(EngineConfig)}
     ours = EngineSettings().config("model", Path("data"))
     theirs = EngineConfig("model", ours.listen, ours.cache_dir, model_id="model")
@@ -215,6 +224,38 @@ def test_the_engine_gets_a_secret_of_its_own(tmp_path: Path) -> None:
     assert engine["LORAGATE_ENGINE_SECRET"] == gateway_config(settings, "127.0.0.1:0").engine_secret
     assert "s" * 32 not in engine.values()
     assert gateway_config(load(data_dir=tmp_path, engine_secret="t" * 16), "127.0.0.1:0").engine_secret == "t" * 16
+
+
+def test_previous_secrets_reach_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LORAGATE_SECRET_KEY", "n" * 32)
+    monkeypatch.setenv("LORAGATE_PREVIOUS_SECRET_KEYS", f"{'o' * 32}, {'p' * 32}")
+    settings = load(data_dir=tmp_path)
+    programs = Programs(settings, "unix:/engine.sock", 3, "127.0.0.1:50051")
+    assert "o" * 32 not in repr(settings)
+    before = load(data_dir=tmp_path, secret_key="o" * 32, previous_secret_keys=[])
+    for program in (programs.gateway(), programs.engine("model")):
+        with monkeypatch.context() as child:
+            for name, value in program.environment.items():
+                child.setenv(name, value)
+            inherited = load()
+        if program.name == "gateway":
+            assert secret_keys(inherited) == SecretKeys(b"n" * 32, (b"o" * 32, b"p" * 32))
+            assert gateway_config(inherited, "127.0.0.1:0").previous_secret_keys == (b"o" * 32, b"p" * 32)
+        assert engine_secrets(inherited) == engine_secrets(settings)
+        assert engine_secrets(inherited)[1] == engine_secrets(before)[0]
+    assert "o" * 32 not in str(programs.engine("model").environment)
+
+
+def test_an_own_engine_secret_is_rotated_by_itself(tmp_path: Path) -> None:
+    settings = load(data_dir=tmp_path, engine_secret="n" * 16, previous_engine_secrets=["o" * 16])
+    assert engine_secrets(settings) == ("n" * 16, "o" * 16)
+    assert engine_secrets(load(data_dir=tmp_path, previous_engine_secrets=["o" * 16]))[1:] == ("o" * 16,)
+
+
+def test_a_short_previous_secret_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_PREVIOUS_SECRET_KEYS", f"{'o' * 32},short")
+    with pytest.raises(CliError, match=r"^LORAGATE_PREVIOUS_SECRET_KEYS: needs at least 16 characters$"):
+        load()
 
 
 @pytest.mark.parametrize(

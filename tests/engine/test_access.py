@@ -13,6 +13,7 @@ from certificates import server_files
 
 from loragate.engine.client.client import EngineClient, EngineUnavailable
 from loragate.engine.config import EngineConfig
+from loragate.engine.link_security import MAX_PREVIOUS_SECRETS, PREVIOUS_METADATA_KEY, metadata_of
 from loragate.engine.server.access import SecretRequired, check_access, listen
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
@@ -29,7 +30,7 @@ class Described(pb_grpc.EngineServiceServicer):
 @asynccontextmanager
 async def served(config: EngineConfig) -> AsyncIterator[None]:
     check_access(config)
-    server = grpc.aio.server(interceptors=[SecretRequired(config.secret)])
+    server = grpc.aio.server(interceptors=[SecretRequired(config.secret, config.previous_secrets)])
     pb_grpc.add_EngineServiceServicer_to_server(Described(), server)
     listen(server, config)
     await server.start()
@@ -39,8 +40,8 @@ async def served(config: EngineConfig) -> AsyncIterator[None]:
         await server.stop(None)
 
 
-async def model_id(target: str, secret: str, ca: Path | None = None) -> str:
-    client = EngineClient(target, NoAdapters(), secret=secret, ca=ca)
+async def model_id(target: str, secret: str, ca: Path | None = None, previous: tuple[str, ...] = ()) -> str:
+    client = EngineClient(target, NoAdapters(), secret=secret, previous_secrets=previous, ca=ca)
     await client.start()
     try:
         return (await client.describe()).model_id
@@ -92,3 +93,30 @@ async def test_the_link_over_a_unix_socket(tmp_path: Path) -> None:
         assert await model_id(config.listen, SECRET) == "mine"
         with pytest.raises(EngineUnavailable, match="UNAUTHENTICATED"):
             await model_id(config.listen, "")
+
+
+@pytest.mark.parametrize("engine", [("old",), ("new", "old"), ("old", "new"), ("new",)])
+@pytest.mark.parametrize("gateway", [("old",), ("new", "old"), ("old", "new"), ("new",)])
+async def test_secrets_are_rotated_on_both_ends_in_any_order(
+    tmp_path: Path, engine: tuple[str, ...], gateway: tuple[str, ...]
+) -> None:
+    config = EngineConfig("model", f"unix:{tmp_path}/e.sock", tmp_path, secret=engine[0], previous_secrets=engine[1:])
+    async with served(config):
+        if set(engine) & set(gateway):
+            assert await model_id(config.listen, gateway[0], previous=gateway[1:]) == "mine"
+        else:
+            with pytest.raises(EngineUnavailable, match="UNAUTHENTICATED"):
+                await model_id(config.listen, gateway[0], previous=gateway[1:])
+
+
+async def test_guesses_are_few(tmp_path: Path) -> None:
+    """A call cannot try thousands of secrets at once."""
+    config = EngineConfig("model", f"unix:{tmp_path}/e.sock", tmp_path, secret=SECRET)
+    guesses = [(PREVIOUS_METADATA_KEY, str(number)) for number in range(MAX_PREVIOUS_SECRETS)]
+    async with served(config), grpc.aio.insecure_channel(config.listen) as channel:
+        service = pb_grpc.EngineServiceStub(channel)
+        within = (*metadata_of("guess"), *guesses[1:], (PREVIOUS_METADATA_KEY, SECRET))
+        assert (await service.Describe(pb.DescribeRequest(), metadata=within)).model_id == "mine"
+        for beyond in ((*metadata_of("guess"), *guesses, (PREVIOUS_METADATA_KEY, SECRET)), guesses[:1]):
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
+                await service.Describe(pb.DescribeRequest(), metadata=beyond)

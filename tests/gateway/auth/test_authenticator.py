@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -34,7 +34,10 @@ class Worker:
 
 @asynccontextmanager
 async def worker(config: GatewayConfig, notices: Notices, lifetime: float = 5) -> AsyncIterator[Worker]:
-    store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices)
+    previous = config.previous_secret_keys
+    store = await Store.open(
+        config.database_url, config.blob_url, config.secret_key, notices, previous_secret_keys=previous
+    )
     key_use = KeyUse(store, interval=3600)
     made = Worker(store, Authenticator(store, lifetime, key_use), key_use)
     read = store.authenticate
@@ -213,6 +216,23 @@ async def test_uses_are_written_in_batches(config: GatewayConfig, tenants: Tenan
         await here.key_use.write()  # no call since
         async with here.store.admin() as admin:
             assert (await admin.keys.get(principal.key_id)).last_used_at == used
+
+
+async def test_used_keys_move_to_the_new_secret(config: GatewayConfig, tenants: Tenants) -> None:
+    """Their hashes are written with the times of their last use, not while their requests wait."""
+    old, admin_key = config.secret_key, "chosen by the operator himself"
+    async with worker(config, LocalNotices()) as here:
+        await here.store.set_admin_key(admin_key)
+    rotated = replace(config, secret_key=b"the next secret key", previous_secret_keys=(old,))
+    without_old = replace(rotated, previous_secret_keys=())
+    async with worker(rotated, LocalNotices()) as here:
+        assert None not in [await here.authenticator.principal(key) for key in (tenants[1], admin_key)]
+        async with worker(without_old, LocalNotices()) as there:
+            assert await there.authenticator.principal(tenants[1]) is None, "nothing has been written yet"
+        await here.key_use.write()
+    async with worker(without_old, LocalNotices()) as there:
+        found = [await there.authenticator.principal(key) is not None for key in (tenants[1], admin_key, tenants[2])]
+        assert found == [True, True, False]
 
 
 async def test_uses_that_could_not_be_written_are_kept(
