@@ -21,7 +21,7 @@ from loragate.adapter_store.auth.secret_use import SecretRepository
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.database.schema import require_current
+from loragate.adapter_store.database.schema import require_compatible
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
@@ -94,7 +94,7 @@ class Store:
         secret_keys = SecretKeys(secret_key, tuple(previous_secret_keys))
         database = Database(database_url)
         try:
-            await require_current(database)
+            await require_compatible(database)
             async with database.operator(write=True) as session:
                 installation = await open_installation(session, secret_keys)
             return cls(

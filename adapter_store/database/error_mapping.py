@@ -18,6 +18,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _DISK_FULL = "53100"
 _NO_TEXT = "22021"
+_LOCK_NOT_AVAILABLE = "55P03"
 
 
 @contextmanager
@@ -57,6 +58,11 @@ def _of_driver(error: DBAPIError) -> StoreError | DBAPIError:
     if connecting or error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
         return Unavailable("The database is busy or cannot be reached; try again.")
     return error
+
+
+def is_lock_timeout(error: DBAPIError) -> bool:
+    """Return whether a statement gave up after Postgres' `lock_timeout`."""
+    return _postgres_code(error) == _LOCK_NOT_AVAILABLE
 
 
 def _is_full(error: DBAPIError) -> bool:

@@ -6,7 +6,7 @@ from loragate.adapter_store.auth.secret_key import SecretKeys, secret_id
 from loragate.adapter_store.auth.secret_key_file import FILE_NAME, add_secret_key, new_secret_key, remove_secret_key
 from loragate.adapter_store.auth.secret_use import PRIMARY, Dependents, SecretUse, secret_uses
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.database.schema import require_current
+from loragate.adapter_store.database.schema import require_compatible
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.cli.data_dir.preparation import secret_keys
@@ -97,7 +97,7 @@ def _existing(settings: Settings) -> SecretKeys:
 async def _uses(settings: Settings, keys: SecretKeys) -> list[SecretUse]:
     database = Database(settings.effective_database_url)
     try:
-        await require_current(database)
+        await require_compatible(database)
         async with database.operator() as session:
             return await secret_uses(session, keys)
     finally:

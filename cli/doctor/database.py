@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.database.database import MAX_CONNECTIONS, Database
-from loragate.adapter_store.database.schema import require_current
+from loragate.adapter_store.database.schema import require_compatible
 from loragate.adapter_store.errors import SchemaMismatch, StoreError
 from loragate.cli.doctor.finding import Finding, clock_finding, fail, ok, warn
 from loragate.cli.settings.model import Settings
@@ -96,7 +96,7 @@ async def _connection_capacity(session: AsyncSession) -> ConnectionCapacity:
 
 async def _schema(database: Database, kind: str) -> Finding:
     try:
-        await require_current(database)
+        await require_compatible(database)
     except SchemaMismatch as error:
         return warn("database", error.message, "`loragate serve` upgrades an older schema")
     return ok("database", f"{kind}, schema up to date")

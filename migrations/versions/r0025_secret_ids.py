@@ -9,6 +9,7 @@ from alembic import op
 
 revision = "0025"
 down_revision = "0023"
+compatible_from = "0023"  # the oldest revision whose code may run on this schema; later ones change it if they must
 
 _TABLES = ("api_keys", "admin_keys")
 

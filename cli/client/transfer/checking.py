@@ -7,7 +7,7 @@ from typing import Any
 from loragate.adapter_store.base_model.layout import layout_of
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.database.schema import require_current
+from loragate.adapter_store.database.schema import require_compatible
 from loragate.adapter_store.errors import StoreError
 from loragate.cli.client.transfer.folders import CONFIG, TENSORS, check_folder
 from loragate.cli.errors import CliError
@@ -50,7 +50,7 @@ def _manifest(settings: Settings) -> engine_pb2.Manifest:
 async def _stored_manifest(database_url: str) -> engine_pb2.Manifest:
     database = Database(database_url)
     try:
-        await require_current(database)
+        await require_compatible(database)
         return await Manifests(database).required()
     finally:
         await database.close()
