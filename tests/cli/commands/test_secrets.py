@@ -5,15 +5,20 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from loragate.adapter_store.auth.secret_key import secret_id
+from loragate.adapter_store.auth.secret_key_file import add_secret_key
 from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.cli.data_dir.preparation import make_data_dir, prepare_store, secret_keys
+from loragate.cli.errors import CliError
 from loragate.cli.settings.load import load
+from loragate.cli.settings.model import Settings
+from loragate.cli.supervisor.child_commands import Programs
+from loragate.cli.supervisor.serve import serve
 from tests.cli.command_runner import run
 
 Start = Callable[[], None]
@@ -145,3 +150,21 @@ def test_an_unknown_secret_and_a_folder_without_a_server_are_named(start: Start)
     start()
     [old] = listed()
     assert old in run("secrets", "retire", "0" * 12, status=1).stderr
+
+
+async def test_the_processes_of_a_server_keep_the_secrets_of_its_start() -> None:
+    """A gateway that is restarted alone would make keys that the others reject."""
+    began: list[Settings] = []
+
+    def make_programs(settings: Settings, *ports: Any) -> NoReturn:
+        began.append(settings)
+        raise CliError("this is enough of a start")
+
+    ports = {"port": 0, "grpc_port": 0, "panel": {"enabled": False}}
+    with pytest.raises(CliError, match="enough"):
+        await serve(load(model="any", **ports), make_programs)
+    at_start = secret_keys(load())
+    add_secret_key(load().data_dir)
+    environment = Programs(began[0], "unix:/engine.sock", 3, "127.0.0.1:50051").gateway().environment
+    assert environment["LORAGATE_SECRET_KEY"].encode() == at_start.primary
+    assert secret_keys(load()).previous == (at_start.primary,), "for the next start"
