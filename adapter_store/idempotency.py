@@ -79,15 +79,6 @@ class IdempotencyRepository:
             raise Conflict("A request with this key is still running.", code="idempotency_key_in_use", param=_PARAM)
         return await self._take_over(secret, key, now)
 
-    async def purge(self, limit: int) -> int:
-        """Remove up to `limit` expired responses; return their number. In the operator's session, those of all."""
-        row = IdempotencyReplyRow
-        now = (await self._session.execute(select(database_now()))).scalar_one()
-        key = (row.tenant_id, row.key_hash)
-        old = select(*key).where(row.created_at <= now - RETENTION).limit(limit)
-        removed = await self._session.execute(delete(row).where(tuple_(*key).in_(old)).returning(row.tenant_id))
-        return len(removed.all())
-
     async def complete(self, claim: IdempotencyClaim, response: StoredResponse) -> None:
         """Store the response in the work's transaction. Raise Conflict if the claim expired and was taken over."""
         sealed = self._sealed(claim, response.body)
@@ -140,3 +131,19 @@ class IdempotencyRepository:
     def _opened(self, secret: bytes, key: str, sealed: bytes) -> bytes:
         cipher = AESGCM(self._hash(secret, "seal", key.encode()))
         return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+
+
+class ExpiredResponses:
+    """The responses that no request can repeat any more, for the operator."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def purge(self, limit: int) -> int:
+        """Remove up to `limit` expired responses of all tenants; return their number."""
+        row = IdempotencyReplyRow
+        now = (await self._session.execute(select(database_now()))).scalar_one()
+        key = (row.tenant_id, row.key_hash)
+        old = select(*key).where(row.created_at <= now - RETENTION).limit(limit)
+        removed = await self._session.execute(delete(row).where(tuple_(*key).in_(old)).returning(row.tenant_id))
+        return len(removed.all())

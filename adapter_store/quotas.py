@@ -1,6 +1,6 @@
 """Quotas of what a tenant stores, checked before bytes are written.
 
-Bytes count from before they are written until they are removed, whatever they belong to: living or deleted adapters
+Bytes count from before they are written until they are removed, those of all objects: living or deleted adapters
 and files, uploads that were cancelled, and the runs of jobs.
 """
 

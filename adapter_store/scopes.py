@@ -10,7 +10,7 @@ from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.secret_use import SecretRepository
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
-from loragate.adapter_store.idempotency import IdempotencyRepository
+from loragate.adapter_store.idempotency import ExpiredResponses, IdempotencyRepository
 from loragate.adapter_store.imports.lease import ImportLease
 from loragate.adapter_store.imports.repository import ImportRepository
 from loragate.adapter_store.jobs.admin_jobs import AdminJobs
@@ -58,5 +58,6 @@ class AdminScope:
     jobs: AdminJobs
     audit: AuditLog
     idempotency: IdempotencyRepository
+    expired_responses: ExpiredResponses
     usage: UsageRepository
     settlement: UsageSettlement

@@ -25,7 +25,7 @@ from loragate.adapter_store.database.schema import require_compatible
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
-from loragate.adapter_store.idempotency import IdempotencyRepository
+from loragate.adapter_store.idempotency import ExpiredResponses, IdempotencyRepository
 from loragate.adapter_store.imports.lease import ImportLease
 from loragate.adapter_store.imports.repository import ImportRepository
 from loragate.adapter_store.jobs.admin_jobs import AdminJobs
@@ -176,6 +176,7 @@ class Store:
                 jobs=AdminJobs(session),
                 audit=audit,
                 idempotency=IdempotencyRepository(session, self._secret_keys),
+                expired_responses=ExpiredResponses(session),
                 usage=UsageRepository(session),
                 settlement=UsageSettlement(session),
             )

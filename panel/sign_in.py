@@ -51,7 +51,7 @@ class SignIn:
             caller = caller_from(await api.get("/v1/whoami"))
         except (ApiError, ValueError) as error:  # ValueError: characters that no header can contain
             await api.close()
-            if isinstance(error, SignedOut | ValueError):  # the gateway's own troubles are nobody's failure
+            if isinstance(error, SignedOut | ValueError):  # the gateway's own failures do not count against the client
                 await self._failures.delay(request.client.host if request.client else "")
             return _page(_why_not(error), target, 401 if isinstance(error, SignedOut) else 200)
         self._end_session(request)

@@ -92,7 +92,7 @@ def _alternatives(texts: set[str]) -> str:
     rest: dict[str, set[str]] = {}
     for text in texts:
         rest.setdefault(text[:1], set()).add(text[1:])
-    ends = "" in rest  # whatever follows, it is a token
+    ends = "" in rest  # it is a token, no matter what follows
     if ends or not rest:
         return ""
     branches = [re.escape(first) + _alternatives(more) for first, more in sorted(rest.items())]

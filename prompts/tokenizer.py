@@ -64,7 +64,7 @@ class TextTokenizer:
         while 2 * size <= len(text):
             encoding = self._encoding(text[:size], plain=plain)
             if len(encoding) > limit:
-                # Where words are not told apart, the tokens of a beginning may change, but their number does not halve.
+                # Where words are not distinguished, the tokens of a beginning may change; their number does not halve.
                 least = max(_stable_tokens(encoding.word_ids), len(encoding) // 2)
                 if least > limit:
                     return least

@@ -30,7 +30,7 @@ def check_access(config: EngineConfig) -> None:
 
 
 class SecretRequired(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Rejects every call, of whatever method, that does not bring the secret."""
+    """Rejects every call, of any method, that does not bring the secret."""
 
     def __init__(self, secret: str, previous: Sequence[str] = ()) -> None:
         """Require `secret` or, so that not all clients have to be restarted with it at once, a previous one."""

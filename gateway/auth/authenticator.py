@@ -3,8 +3,8 @@
 A revoked key is accepted for no longer than its cache entry is valid; while the database is unavailable, keys that are
 not cached are not accepted. Entries are stored under a digest of the whole key.
 
-A key that is not cached is looked up, in one of three ways. Keys that were valid before wait for nothing, whatever made
-their entry expire. Keys with a right checksum wait for a few slots. All others may be invented: they have slots of
+A key that is not cached is looked up, in one of three ways. Keys that were valid before wait for nothing, however their
+entry expired. Keys with a right checksum wait for a few slots. All others may be invented: they have slots of
 their own, and networks of clients share the places in front of these; one with many failures is rejected for a while.
 """
 

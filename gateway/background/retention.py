@@ -21,7 +21,7 @@ async def run_retention_loop(store: Store, audit_days: int | None, job_event_day
     """Remove old rows once an hour until cancelled; None keeps them for ever."""
 
     async def remove() -> None:
-        await _purge(store, lambda admin, _: admin.idempotency.purge(_BATCH), timedelta(0))
+        await _purge(store, lambda admin, _: admin.expired_responses.purge(_BATCH), timedelta(0))
         if audit_days is not None:
             await purge_audit(store, timedelta(days=audit_days))
         if job_event_days is not None:

@@ -1,6 +1,6 @@
 """The disk space of uploads under way. It is taken as bytes come, within budgets.
 
-An upload holds what it has sent, whatever it announced. A tenant's uploads together get what is left of its quota;
+An upload holds what it has sent, not what it announced. A tenant's uploads together get what is left of its quota;
 those of one process get a share of the disk's free space; and a part of the disk is left to the database and to usage
 records.
 """

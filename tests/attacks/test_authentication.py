@@ -256,7 +256,7 @@ def invented(number: int) -> str:
 
 
 class Flooded:
-    """An authenticator, in front of a database that responds to nobody's invented keys."""
+    """An authenticator, in front of a database that responds to no invented key."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(authenticator_module, "_LOOKUP_SECONDS", 60)
@@ -290,7 +290,7 @@ class Flooded:
         assert set(await asyncio.gather(*flood)) == {None}
 
 
-async def test_a_flood_of_invented_keys_delays_nobody(
+async def test_a_flood_of_invented_keys_delays_no_valid_key(
     tenants: Tenants, store: Store, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     """Not keys that were used before, even when a change of their tenant's data makes them unknown; nor new ones."""
@@ -330,7 +330,7 @@ async def test_inventing_keys_of_todays_form_costs_no_lookup(
     """Also if they take all but the checksum from a valid key."""
     flooded = Flooded(store, monkeypatch)
     forged = [KeyFormat(bytes(32)).new_key().whole for _ in range(100)] + [tenants[1][:-6] + "000000"]
-    for key in (*forged, "lg-a-b", "", "lg-nobody-nothing"):
+    for key in (*forged, "lg-a-b", "", "lg-unknown-nothing"):
         assert await flooded.caching.principal(key) is None
     assert flooded.looked_up == []
     assert flooded.failures == {"malformed": len(forged) + 3}
@@ -356,7 +356,7 @@ async def test_an_address_that_fails_too_often_is_not_looked_up_for(gateway: Gat
     assert (answer.json()["error"]["code"], answer.headers["retry-after"]) == ("too_many_invalid_keys", "1")
     async with connected(gateway.grpc_target, invented(99)) as client:
         call = client.adapters.List(adapters_pb2.ListAdaptersRequest(), metadata=client.metadata)
-        assert (await rejection(call)).status == grpc.StatusCode.RESOURCE_EXHAUSTED, "by whatever port"
+        assert (await rejection(call)).status == grpc.StatusCode.RESOURCE_EXHAUSTED, "on any port"
     assert await status(gateway, f"Bearer {gateway.key}") == 200, "keys with a checksum are not affected"
     assert await status(gateway, f"Bearer {ADMIN_KEY}", "/admin/v1/tenants") == 200
     clock.now += 3

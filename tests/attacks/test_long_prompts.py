@@ -1,4 +1,4 @@
-"""Long prompts, with the real tokenizer: nobody else waits for them, and they are bounded and paid for."""
+"""Long prompts, with the real tokenizer: no other request waits for them, and they are bounded and paid for."""
 
 import asyncio
 import random
@@ -188,9 +188,9 @@ async def test_an_estimate_is_settled_to_what_a_long_prompt_used(standing: Gatew
     await _limit(standing, tokens_per_day=10**9)
     try:
         _, before = await used("one two")
-        told, after = await used(LONG)
-        assert told > len(LONG) // 8 + 1, "more than was estimated"
-        assert after - before == told
+        reported, after = await used(LONG)
+        assert reported > len(LONG) // 8 + 1, "more than was estimated"
+        assert after - before == reported
     finally:
         await _limit(standing, tokens_per_day=None)
 

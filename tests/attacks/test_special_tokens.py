@@ -1,4 +1,4 @@
-"""Special tokens that clients spell: in chats they are text, so that nobody ends a turn and begins the system's."""
+"""Special tokens that clients spell: in chats they are text, so that no user ends a turn and begins the system's."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -175,7 +175,7 @@ async def test_objects_are_counted(gateway: Gateway, tmp_path: Path) -> None:
 
 
 async def test_what_was_only_announced_takes_no_space(gateway: Gateway) -> None:
-    """Slow uploads that announce gigabytes hold what they have sent, whatever its tenant may store."""
+    """Slow uploads that announce gigabytes hold what they have sent, however much their tenant may store."""
     await limit(gateway, max_storage_bytes=None)
     start = head(gateway, "/v1/files").replace(b"application/json", b"multipart/form-data; boundary=b")
     begun = start + b"Content-Length: %d\r\n\r\n" % (256 << 20)
@@ -248,7 +248,7 @@ async def test_a_floor_of_free_space_is_never_touched(tmp_path: Path, free: list
 
 
 async def test_one_process_takes_a_share_of_what_is_free(tmp_path: Path, free: list[int]) -> None:
-    """All its uploads together, whatever their tenants; what ends is free again."""
+    """All its uploads together, of all tenants; what ends is free again."""
     space = SpoolSpace(tmp_path, min_free=0, share=0.5)
     with space.open("one", Room()) as one, space.open("two", Room()) as two:
         async with one.file() as first:

@@ -91,7 +91,7 @@ async def tokens_of(client: EngineClient, request: pb.Submit) -> list[int]:
         return [token async for delta in deltas for token in delta.token_ids]
 
 
-async def nobody_else_may_call(tmp_path: Path) -> None:
+async def no_other_client_may_call(tmp_path: Path) -> None:
     """Every method of the service demands the secret, on a Unix socket, too; so does one that does not exist."""
     async with grpc.aio.insecure_channel(target(tmp_path)) as channel:
         service = pb.DESCRIPTOR.services_by_name["EngineService"]
@@ -118,7 +118,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
 
     manifest = await engine.describe()
     assert manifest.architecture == "LlamaForCausalLM"
-    await nobody_else_may_call(tmp_path)
+    await no_other_client_may_call(tmp_path)
     assert list(manifest.eos_token_ids) == [2]
     names = [m.name for m in manifest.modules if m.servable]
     assert "model.layers.0.self_attn.q_proj" in names

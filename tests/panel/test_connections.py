@@ -21,7 +21,7 @@ SOCKET_QUERY = "EIO=4&transport=websocket&client_id=x"
 
 @pytest.fixture(scope="module")
 def panel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Panel]:
-    """It needs no gateway: nobody signs in."""
+    """It needs no gateway, because no user signs in."""
     limits = {"max_connections": str(MAX_CONNECTIONS), "stall_seconds": str(STALL_SECONDS)}
     started = Panel(tmp_path_factory.mktemp("panel"), "http://127.0.0.1:1", **limits)
     yield started

@@ -104,7 +104,7 @@ def test_a_revoked_key_ends_the_session(signed_in: Callable[..., Page], world: W
     expect(page.get_by_text("This key is no longer valid. Sign in with another one.")).to_be_visible()
 
 
-def test_failures_of_others_keep_nobody_out(world: World) -> None:
+def test_failures_of_others_lock_out_no_user(world: World) -> None:
     """All of this world has one address, as behind a proxy. Guesses wait, the right key does not."""
 
     def guess(number: int) -> int:

@@ -42,7 +42,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The process runs, whatever it computes. Sent again and again."""
+    """The process runs. Sent periodically during all work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ async def test_keys_from_before_the_checksum_stay_valid(world: Any) -> None:
 async def test_the_admin_key_is_recognized(store: Any) -> None:
     for key in (
         await store.ensure_admin_key(None),
-        "chosen by the operator, in words",
+        "chosen by the operator, as words",
         "lg-" + 27 * "a" + "-" + 27 * "b",
     ):
         await store.set_admin_key(key)

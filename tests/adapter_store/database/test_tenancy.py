@@ -80,7 +80,6 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
     await call("get", "support")
     await call("versions", "support", after=3)
     await call("version", "support", 1)
-    await call("config", "support", 1)
     await call("aliases", "support")
     await call("route", "support", alias="canary")
     await call("route", "support", version=1)

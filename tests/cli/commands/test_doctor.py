@@ -30,7 +30,7 @@ def test_all_checks_run_and_pass_on_a_plain_machine() -> None:
     found = findings("--port", "0")
     assert set(found) == {
         "Python", "CPU features", "cores", "memory", "disk", "open files", "torch", "GPU", "Triton", "kernels",
-        "database", "blobs", "Redis", "port",
+        "database", "blobs", "Redis", "port", "training sandbox",
     }  # fmt: skip
     assert not [finding for finding in found.values() if finding["status"] == "fail"]
     assert not Path(".loragate").exists(), "it changes nothing"

@@ -422,7 +422,7 @@ def test_a_tenants_flood_of_grammars_does_not_delay_another_tenants() -> None:
 
 
 def test_a_tenants_grammars_evict_only_its_own() -> None:
-    """Another tenant's could otherwise be thrown out, and its use of a grammar be told from the time that it takes."""
+    """Another tenant's could otherwise be thrown out, and its use of a grammar be known from the time that it takes."""
     cache, compiled = GrammarCache(size=6, size_per_tenant=5), GrammarRejected("as good as any")
     cache.put("quiet", regex("mine"), compiled)
     assert cache.get("loud", regex("mine")) is None

@@ -42,7 +42,7 @@ def test_a_commit_that_is_not_pinned_is_logged(
     assert f"--model org/name@{COMMIT}" in caplog.text
 
 
-def test_a_folder_is_a_folder_whatever_its_name(tmp_path: Path, asked: list[tuple[str, str | None]]) -> None:
+def test_a_folder_with_any_name_is_a_folder(tmp_path: Path, asked: list[tuple[str, str | None]]) -> None:
     folder = tmp_path / "name@main"
     folder.mkdir()
     assert locate(str(folder)) == folder

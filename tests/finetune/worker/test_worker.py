@@ -291,5 +291,5 @@ async def test_a_job_that_made_room_continues_from_its_checkpoint(world: World) 
         world.tenant = theirs
         assert (await world.until(second, ended)).status is JobStatus.SUCCEEDED
     world.tenant = mine
-    told = Counter(message.split("/")[0] for message in await world.messages(first, "metrics"))
-    assert {told[f"Step {step}"] for step in range(1, 49)} == {1}, "it began anew"
+    reported = Counter(message.split("/")[0] for message in await world.messages(first, "metrics"))
+    assert {reported[f"Step {step}"] for step in range(1, 49)} == {1}, "it started again"

@@ -11,7 +11,7 @@ async def _settle() -> None:
 
 
 class Bench:
-    """Imports that end when they are told to; `began` has their names in order."""
+    """Imports that end on command; `began` has their names in order."""
 
     def __init__(self, places: int) -> None:
         self.turns = Turns(places)

@@ -52,7 +52,7 @@ def test_what_was_computed_has_a_price_where_the_operator_wants_it() -> None:
     assert amount(Price(**rates, basis="computed"), **counts) == (8 * 1 + 50 * 10) * 10**4 + 4 * 5 * 10**3
     assert amount(Price(**rates, basis="computed")) == amount(Price(**rates)), "of records of an earlier version"
     with pytest.raises(ValueError, match=r"prices\.basis"):
-        Price(basis="told")  # type: ignore[arg-type]
+        Price(basis="reported")  # type: ignore[arg-type]
 
 
 def test_an_adapter_named_like_a_cheap_one_is_not_cheap() -> None:

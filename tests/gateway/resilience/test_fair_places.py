@@ -37,7 +37,7 @@ def test_those_who_come_together_get_the_same() -> None:
     assert taken == {"a": 25, "b": 25, "c": 25}
 
 
-def test_nobody_gets_more_than_the_most() -> None:
+def test_no_tenant_gets_more_than_the_most() -> None:
     with ExitStack() as held:
         places = FairPlaces(64, most=3)
         assert [take_all(places, owner, held) for owner in "ab"] == [3, 3]
