@@ -213,7 +213,7 @@ def test_a_file_is_tokenized_once(cache: TokenCache, tokenization: TokenizationC
 
 
 def test_the_same_content_is_tokenized_for_each_tenant(cache: TokenCache, tokenization: TokenizationConfig) -> None:
-    """A tenant cannot learn from the time that it takes whether another tenant has it, nor get tokens that another made."""
+    """A tenant cannot learn from the time taken whether another tenant has it, nor get tokens that another made."""
     assert cache.tokens_of(SOURCE, jsonl(12), "d", tokenization, 64)[1] is not None
     for other in (CachedFile("tenant_b", "file_a"), CachedFile("tenant_a", "file_b")):
         assert cache.tokens_of(other, BytesIO(b""), "d", tokenization, 64)[1] is None
