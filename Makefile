@@ -1,4 +1,4 @@
-# `make help` lists the targets. Everything is installed into .venv, at the versions in constraints.txt.
+# `make help` lists the targets. Everything is installed into .venv: the files whose hashes are in requirements/.
 # Requires make and Python 3.11 or newer; nothing is compiled.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 PARTS := peft_format kernels engine adapter_store prompts gateway finetune panel demo cli migrations
 TYPECHECK := build/typecheck
 PROTO_VENV := .venv-proto
+LISTS := constraints.txt $(wildcard requirements/*.txt)
 ARGS ?=
+# `no` installs the versions of constraints.txt, whatever their files: for builds of PyTorch that requirements/ lacks.
+REQUIRE_HASHES ?= yes
 # One more than the number of processors, because many tests wait for other processes.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))' 2>/dev/null || echo 2)
 
@@ -35,8 +38,31 @@ sys.exit(status)
 endef
 export PIP_WITH_PROGRESS
 
+# Exits with 0 if the installed PyTorch is a build for CUDA, whose libraries are packages of their own.
+define TORCH_NEEDS_CUDA
+import sys
+from importlib.metadata import requires
+sys.exit(not any(name.startswith(("cuda-", "nvidia-")) for name in requires("torch")))
+endef
+export TORCH_NEEDS_CUDA
+
+# $(call install,EXTRA) installs what requirements/EXTRA.txt lists, which is all that the extra needs, and loragate.
+ifeq ($(REQUIRE_HASHES),no)
+define install
+@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt setuptools
+@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt --no-build-isolation -e '.[$(1)]'
+endef
+else
+define install
+@$(BIN)/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/$(1).txt
+@if $(BIN)/python -c "$$TORCH_NEEDS_CUDA"; then \
+	$(BIN)/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/cuda.txt; fi
+@$(BIN)/python -c "$$PIP_WITH_PROGRESS" --no-deps --no-build-isolation -e .
+endef
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long check proto wheel constraints clean clean-all
+.PHONY: help serve test test-long check proto wheel lock constraints clean clean-all
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -72,15 +98,11 @@ wheel: $(VENV)/.installed-dev ## Build dist/*.whl
 	@rm -rf build/lib build/bdist.*
 	@$(BIN)/python -m build --wheel --no-isolation
 
-constraints: ## Update constraints.txt to the newest compatible versions
-	@rm -rf build/constraints && mkdir -p build && $(PYTHON) -m venv build/constraints
-	@echo "==> resolving the newest versions"
-	@build/constraints/bin/python -c "$$PIP_WITH_PROGRESS" 'setuptools>=77'
-	@build/constraints/bin/python -c "$$PIP_WITH_PROGRESS" --no-build-isolation -e '.[dev]'
-	@sed -n '/^#/p' constraints.txt > build/constraints.txt
-	@build/constraints/bin/python -m pip freeze --all --exclude-editable --exclude pip \
-		| sed 's/+cpu$$//' >> build/constraints.txt
-	@mv build/constraints.txt constraints.txt && rm -rf build/constraints
+lock: build/lock/bin/uv ## Update requirements/ to pyproject.toml, at the versions in constraints.txt
+	@PATH="$(CURDIR)/build/lock/bin:$$PATH" build/lock/bin/python requirements/lock.py
+
+constraints: build/lock/bin/uv ## Update constraints.txt and requirements/ to the newest compatible versions
+	@PATH="$(CURDIR)/build/lock/bin:$$PATH" build/lock/bin/python requirements/lock.py --upgrade
 
 clean: ## Remove the output of builds and checks
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -94,20 +116,24 @@ $(BIN)/python:
 	@echo "==> creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
-$(VENV)/.installed-serve: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-serve: pyproject.toml $(LISTS) | $(BIN)/python
 	@echo "==> installing the packages for serving (about 1 GB and a few minutes the first time)"
-	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt setuptools
-	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt --no-build-isolation -e '.[engine,gateway,tracing,demo,finetune,panel]'
+	$(call install,serve)
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml $(LISTS) | $(BIN)/python
 	@echo "==> installing the packages for serving, testing and checking (about 2 GB and a few minutes the first time)"
-	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt setuptools
-	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(call install,dev)
 	@touch $@ $(VENV)/.installed-serve
 
-$(PROTO_VENV)/.installed:
+$(PROTO_VENV)/.installed: requirements/proto.txt
 	@echo "==> creating $(PROTO_VENV) for protoc"
 	@$(PYTHON) -m venv $(PROTO_VENV)
-	@$(PROTO_VENV)/bin/python -c "$$PIP_WITH_PROGRESS" grpcio-tools==1.62.3 'setuptools<81'
+	@$(PROTO_VENV)/bin/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/proto.txt
+	@touch $@
+
+build/lock/bin/uv: requirements/uv.txt
+	@echo "==> creating build/lock for uv"
+	@mkdir -p build && $(PYTHON) -m venv build/lock
+	@build/lock/bin/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/uv.txt
 	@touch $@
