@@ -94,9 +94,10 @@ proto: $(PROTO_VENV)/.installed ## Regenerate the stubs from proto/*.proto
 	@cd proto && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I . \
 		--python_out=. --pyi_out=. --grpc_python_out=. loragate/v1/*.proto
 
-wheel: $(VENV)/.installed-dev ## Build dist/*.whl
+wheel: $(VENV)/.installed-dev ## Build dist/*.whl and dist/*.cdx.json, the list of all that it depends on
 	@rm -rf build/lib build/bdist.*
 	@$(BIN)/python -m build --wheel --no-isolation
+	@$(BIN)/python requirements/sbom.py dist
 
 lock: build/lock/bin/uv ## Update requirements/ to pyproject.toml, at the versions in constraints.txt
 	@PATH="$(CURDIR)/build/lock/bin:$$PATH" build/lock/bin/python requirements/lock.py
