@@ -25,6 +25,7 @@ class EngineOptions:
     """
 
     model_id: str | None = None  # the name that requests use
+    require_pinned_model: bool = False  # reject a model of a hub that is not named with its full commit
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: Literal["none", "nf4", "int8"] = "none"  # how to quantize weights that are not quantized yet
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from loragate.v1 import engine_pb2 as pb
 log = logging.getLogger(__name__)
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+_COMMIT = re.compile("[0-9a-f]{40}")
 _TOKEN_FIELDS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-def locate(model: str) -> Path:
+def locate(model: str, *, require_commit: bool = False) -> Path:
     """Return the folder of a model: a directory, or a hub id that is downloaded or taken from the local hub cache.
 
-    `<hub id>@<revision>` names a commit, a branch or a tag; without it, the newest commit is taken.
+    `<hub id>@<revision>` names a commit, a branch or a tag; without it, the newest commit is taken. Raise ModelRejected
+    if there is no such model, or with `require_commit` if a hub id does not name the commit that is found.
     """
     path = Path(model).expanduser()
     if path.is_dir():
@@ -30,11 +33,18 @@ def locate(model: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     repository, _, revision = model.partition("@")
+    if require_commit and not _COMMIT.fullmatch(revision):
+        raise ModelRejected(
+            f"{model} does not name a commit, which engine.require_pinned_model demands: "
+            f"write {repository}@ and the 40 hexadecimal digits of the commit"
+        )
     try:
         folder = Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_WANTED)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelRejected(f"{model} is neither a local folder nor available from the hub: {error}") from error
     if revision != folder.name:  # the cache names its folders after commits
+        if require_commit:  # a branch can be named like a commit
+            raise ModelRejected(f"the hub returned commit {folder.name} for {model}")
         log.warning(
             "%s is at commit %s now; to serve no other, use --model %s@%s", model, folder.name, repository, folder.name
         )

@@ -98,7 +98,7 @@ def _quiet_transformers() -> Iterator[None]:
 
 
 def _load(config: EngineConfig) -> LoadedModel:
-    directory = locate(config.model)
+    directory = locate(config.model, require_commit=config.require_pinned_model)
     log.info("loading %s", directory.name)
     if cpu.available() and choose_device(config).type == "cpu":
         compile_loops()
