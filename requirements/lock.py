@@ -1,7 +1,8 @@
 """Write constraints.txt and this folder's lists of files with their hashes, at the pinned versions or newer ones.
 
-`serve.txt` lists what `make serve` installs, `dev.txt` what the tests need beyond it, `cuda.txt` what PyTorch's build
-for CUDA needs beyond both, and `proto.txt` and `uv.txt` two tools that have environments of their own.
+`serve.txt` lists what `make serve` installs, `dev.txt` what the tests need beyond it, `cpu.txt` PyTorch's builds for
+CPUs, `cuda.txt` what its build for CUDA needs beyond the others, and `proto.txt` and `uv.txt` two tools that have
+environments of their own.
 """
 
 import os
@@ -48,8 +49,8 @@ def version_of(block: str) -> str:
     return block.partition("==")[2].split()[0]
 
 
-def add_builds_of_torch(torch: str) -> str:
-    """Return PyTorch's lines with the hashes of its builds that do not come from the default index.
+def cpu_builds(torch: str) -> str:
+    """Return the lines of PyTorch's builds for CPUs; empty if there are none.
 
     They are those that the environment's `PIP_FIND_LINKS` and `PIP_EXTRA_INDEX_URL` offer, and those already known.
     """
@@ -57,10 +58,16 @@ def add_builds_of_torch(torch: str) -> str:
     places = {"PIP_FIND_LINKS": "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL"}
     environment = {ours: os.environ[pips] for pips, ours in places.items() if pips in os.environ}
     offered = compile_requirements(requirements=f"torch=={version}", environment=environment)
-    known = (HERE / "serve.txt").read_text() if (HERE / "serve.txt").exists() else ""
-    lines = re.compile(rf"^torch=={re.escape(version)}\b.*\n(?:    --hash.*\n)+", flags=re.MULTILINE)
-    hashes = sorted(set(re.findall(r"--hash=\S+", "".join(lines.findall(torch + offered + known)))))
+    known = (HERE / "cpu.txt").read_text() if (HERE / "cpu.txt").exists() else ""
+    lines = re.compile(rf"^torch=={re.escape(version)}\+cpu\b.*\n(?:    --hash.*\n)+", flags=re.MULTILINE)
+    hashes = sorted(set(re.findall(r"--hash=\S+", "".join(lines.findall(offered + "\n" + known)))))
+    return " \\\n    ".join([f"torch=={version}+cpu", *hashes]) + "\n" if hashes else ""
+
+
+def with_builds(torch: str, builds: str) -> str:
+    """Return the lines of PyTorch with the hashes of more builds."""
     first, *rest = torch.splitlines(keepends=True)
+    hashes = sorted({*re.findall(r"--hash=\S+", torch), *re.findall(r"--hash=\S+", builds)})
     return first + " \\\n".join(f"    {each}" for each in hashes) + "\n" + "".join(x for x in rest if "--hash" not in x)
 
 
@@ -73,7 +80,8 @@ def main() -> None:
     """Resolve at the versions in constraints.txt, or at the newest with `--upgrade`, and write all files."""
     pinned = [] if "--upgrade" in sys.argv else ["-c", str(CONSTRAINTS)]
     everything = resolve_extra("dev", *pinned)
-    everything["torch"] = add_builds_of_torch(everything["torch"])
+    builds = cpu_builds(everything["torch"])
+    everything["torch"] = with_builds(everything["torch"], builds)
     comments = [line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("#")]
     versions = [f"{name}=={version_of(block)}" for name, block in everything.items()]
     CONSTRAINTS.write_text("\n".join([*comments, *versions]) + "\n")
@@ -83,6 +91,7 @@ def main() -> None:
     dev = everything.keys() - serving.keys() - cuda
     write("serve", "The packages of `make serve`", [everything[name] for name in serving if name not in cuda])
     write("dev", "The packages of `make test` and `make check`", [everything[x] for x in sorted(dev)], "-r serve.txt\n")
+    write("cpu", "PyTorch's builds for CPUs", [builds])
     write("cuda", "The packages that PyTorch needs for CUDA", [everything[name] for name in sorted(cuda)])
     for tool, requirements in TOOLS.items():
         write(tool, f"The packages of the tool {tool}", [compile_requirements(requirements="\n".join(requirements))])
