@@ -55,7 +55,7 @@ endef
 else
 define install
 @$(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/cpu.txt 2>/dev/null \
-	|| echo "    no known build of PyTorch for CPUs is offered: taking the one of the default index"
+	|| echo "    no listed build of PyTorch for CPUs is offered; REQUIRE_HASHES=no accepts others"
 @$(BIN)/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/$(1).txt
 @if $(BIN)/python -c "$$TORCH_NEEDS_CUDA"; then \
 	$(BIN)/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/cuda.txt; fi

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 HERE = Path(__file__).parent
 CONSTRAINTS = HERE.parent / "constraints.txt"
@@ -21,21 +22,26 @@ HEADER = "# {}, with the hashes of their files.\n# Written by `make lock`.\n"
 def compile_requirements(*arguments: str, requirements: str, environment: dict[str, str] | None = None) -> str:
     """Return uv's list of all packages that some requirements need on any system, with the hashes of their files."""
     command = ["uv", "pip", "compile", "-", "--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"]
-    text = subprocess.run(
-        [*command, "--no-header", *arguments],
+    done = subprocess.run(
+        [*command, "--fork-strategy", "fewest", "--no-header", "--no-config", *arguments],
         cwd=HERE.parent,
         input=requirements,
         env=os.environ | (environment or {}),
         stdout=subprocess.PIPE,
         text=True,
-        check=True,
-    ).stdout
-    return re.sub(r"^    #   -c .*\n", "", text, flags=re.MULTILINE)
+    )
+    if done.returncode:
+        sys.exit("uv, which says why above, found no versions; nothing was changed")
+    return re.sub(r"^    #   -c .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
 def packages(text: str) -> dict[str, str]:
     """Return uv's lines for each package: its version, the hashes of its files, and what needs it."""
-    return {block.partition("==")[0]: block for block in re.split(r"^(?=\w)", text, flags=re.MULTILINE) if block}
+    blocks = [block for block in re.split(r"^(?=\w)", text, flags=re.MULTILINE) if block]
+    found = {block.partition("==")[0]: block for block in blocks}
+    if len(found) < len(blocks):
+        sys.exit("no single version of each package suits all systems and Pythons; constrain it in constraints.txt")
+    return found
 
 
 def resolve_extra(extra: str, *arguments: str) -> dict[str, str]:
@@ -84,17 +90,21 @@ def main() -> None:
     everything["torch"] = with_builds(everything["torch"], builds)
     comments = [line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("#")]
     versions = [f"{name}=={version_of(block)}" for name, block in everything.items()]
-    CONSTRAINTS.write_text("\n".join([*comments, *versions]) + "\n")
+    with NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("\n".join(versions))
+        constraints.flush()
+        serving = resolve_extra("serve", "-c", constraints.name)
+    tools = {tool: compile_requirements(requirements="\n".join(TOOLS[tool])) for tool in TOOLS}
 
-    serving = resolve_extra("serve", "-c", str(CONSTRAINTS))
+    CONSTRAINTS.write_text("\n".join([*comments, *versions]) + "\n")
     cuda = {name for name in everything if name.startswith(CUDA)}
     dev = everything.keys() - serving.keys() - cuda
     write("serve", "The packages of `make serve`", [everything[name] for name in serving if name not in cuda])
     write("dev", "The packages of `make test` and `make check`", [everything[x] for x in sorted(dev)], "-r serve.txt\n")
     write("cpu", "PyTorch's builds for CPUs", [builds])
     write("cuda", "The packages that PyTorch needs for CUDA", [everything[name] for name in sorted(cuda)])
-    for tool, requirements in TOOLS.items():
-        write(tool, f"The packages of the tool {tool}", [compile_requirements(requirements="\n".join(requirements))])
+    for tool, text in tools.items():
+        write(tool, f"The packages of the tool {tool}", [text])
 
 
 if __name__ == "__main__":
