@@ -10,7 +10,7 @@ TYPECHECK := build/typecheck
 PROTO_VENV := .venv-proto
 LISTS := constraints.txt $(wildcard requirements/*.txt)
 ARGS ?=
-# `no` installs the versions of constraints.txt, whatever their files: for builds of PyTorch that requirements/ lacks.
+# `no` installs the versions of constraints.txt without a check of their files: for builds of PyTorch that requirements/ lacks.
 REQUIRE_HASHES ?= yes
 # One more than the number of processors, because many tests wait for other processes.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))' 2>/dev/null || echo 2)
