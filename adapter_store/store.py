@@ -9,7 +9,7 @@ from datetime import timedelta
 from loragate.adapter_store.adapters.desired_state import DesiredState
 from loragate.adapter_store.adapters.repository import AdapterRepository
 from loragate.adapter_store.audit.actor import SYSTEM, Actor
-from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.audit.log import AuditLog, RecordedChange
 from loragate.adapter_store.auth.admin_keys import AdminKeyRepository
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.authentication import Authenticator
@@ -33,6 +33,7 @@ from loragate.adapter_store.jobs.lease import JobLease
 from loragate.adapter_store.jobs.queue import JobQueue
 from loragate.adapter_store.jobs.repository import JobRepository
 from loragate.adapter_store.jobs.run_snapshots import RunSnapshots
+from loragate.adapter_store.journal import Journal
 from loragate.adapter_store.notices.notices import LocalNotices, Notices
 from loragate.adapter_store.publishing.all_published import PublishedAdapters
 from loragate.adapter_store.publishing.publisher import Publisher
@@ -70,6 +71,7 @@ class Store:
         self._hasher = KeyHasher(secret_keys)
         self._authenticator = Authenticator(database, self._key_format, self._hasher, installation.admin_key_hash)
         self._manifests = Manifests(database)
+        self._journal = Journal(blobs)
         self._stage = Stage()
         self.on_damage: Callable[[], None] = lambda: None
 
@@ -141,6 +143,7 @@ class Store:
                     stage=self._stage,
                     manifests=self._manifests,
                     audit=audit,
+                    journal=self._journal,
                 ),
                 jobs=JobRepository(session, audit),
                 job_lease=job_lease,
@@ -161,8 +164,9 @@ class Store:
     ) -> AsyncIterator[AdminScope]:
         """Open one transaction on the operator's data in the same way; `within` a tenant it sees that tenant only."""
         opened = self._database.operator(write=write) if within is None else self._database.tenant(within, write=write)
+        written: list[RecordedChange] = []
         async with self._announcing() as changed, opened as session:
-            audit = AuditLog(session, by, changed)
+            audit = AuditLog(session, by, changed, written)
             keys = ApiKeyRepository(session, self._key_format, self._hasher, audit)
             admin_keys = AdminKeyRepository(session, self._key_format, self._hasher, audit)
             yield AdminScope(
@@ -180,6 +184,7 @@ class Store:
                 usage=UsageRepository(session),
                 settlement=UsageSettlement(session),
             )
+        await self._journal.record(written)
 
     @asynccontextmanager
     async def _announcing(self, own: str = "") -> AsyncIterator[set[str]]:
@@ -206,11 +211,15 @@ class Store:
 
     async def set_admin_key(self, key: str) -> None:
         """Replace the admin key. Raise Invalid unless it has 24 to 256 printable characters."""
-        await self._authenticator.set_admin_key(key)
+        if await self._authenticator.set_admin_key(key):
+            await self._journal.record_admin_key()
 
     async def ensure_admin_key(self, given: str | None) -> str | None:
         """Set the given admin key. Without one, create a key at the first call ever, and return it only then."""
-        return await self._authenticator.ensure_admin_key(given)
+        if given is not None:
+            await self.set_admin_key(given)
+            return None
+        return await self._authenticator.ensure_admin_key()
 
     async def publish_manifest(self, manifest: engine_pb2.Manifest) -> None:
         """Store the engine's manifest of its base model."""
@@ -261,6 +270,7 @@ class Store:
         """Reclaim bytes that nothing refers to and that are older than `grace`, and reject publications that old.
         Deleted adapters stay for `retention`, by default the time in which they can be restored. Without `listing`,
         only recorded bytes are considered, and nothing is listed."""
+        await self._journal.catch_up(self._database)
         await finish_deletions(self._database)
         async with self.admin() as admin:
             tenants = await admin.published.tenants_with_abandoned(grace)

@@ -16,6 +16,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
 from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.sweep_holds import is_held
 from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
@@ -37,6 +38,7 @@ class SweepReport:
 
     adapters: int  # digests, each with its two files
     pieces: int = 0  # of files, and parts of uploads
+    held: bool = False  # nothing was removed, because a backup runs or a restoration is not confirmed
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ async def sweep(
     also removes what the inventory does not know, at the cost of a listing of all that is stored. Folders of tenants
     that this database never had are left alone.
     """
+    async with database.operator() as session:
+        if await is_held(session):
+            return SweepReport(0, held=True)
     now = utc_now()
     times = _Times(now - grace, now - max(grace, retention))
     adapters = pieces = 0
@@ -104,6 +109,8 @@ async def _remove_digest(database: Database, owned: TenantBlobs, tenant_id: str,
             return False
     async with database.operator(write=True) as session:
         if not await _lock(session, tenant_id) or await _is_needed(session, tenant_id, digest, times):
+            return False
+        if await is_held(session):
             return False
         await owned.remove(digest)
         row = AdapterBlobRow
@@ -168,7 +175,7 @@ async def _remove_batch(
 ) -> int:
     """Remove pieces under the tenant's lock, so that no file is made of them at the same time."""
     async with database.operator(write=True) as session:
-        if not await _lock(session, tenant_id):
+        if not await _lock(session, tenant_id) or await is_held(session):
             return 0
         unneeded = set(pieces) - await _needed(session, tenant_id, pieces, before)
         await owned.pieces.remove(*unneeded)

@@ -10,6 +10,7 @@ from loragate.cli.commands import (
     adapters,
     admin_keys,
     audit,
+    backup,
     chat,
     demo,
     doctor,
@@ -22,6 +23,7 @@ from loragate.cli.commands import (
     keys,
     panel,
     secrets,
+    restore,
     serve,
     tenants,
 )
@@ -91,6 +93,8 @@ app.add_typer(admin_keys.app, name="admin-keys")
 app.add_typer(audit.app, name="audit")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(demo.app, name="demo", hidden=True)
+app.command()(backup.backup)
+app.command()(restore.restore)
 app.command()(doctor.doctor)
 
 if __name__ == "__main__":

@@ -43,13 +43,31 @@ class AuditEvent:
     request_id: str | None
 
 
-class AuditLog:
-    """Writes as one actor; reads what its session may see. Adds the tenants whose data changes to `changed`."""
+@dataclass(frozen=True)
+class RecordedChange:
+    """An event that this process has written, in a transaction that may still fail."""
 
-    def __init__(self, session: AsyncSession, actor: Actor, changed: set[str] | None = None) -> None:
+    action: str
+    target: str
+    moment: datetime
+    after: Facts | None
+
+
+class AuditLog:
+    """Writes as one actor; reads what its session may see. Adds the tenants whose data changes to `changed`, and what
+    it writes to `written`."""
+
+    def __init__(
+        self,
+        session: AsyncSession,
+        actor: Actor,
+        changed: set[str] | None = None,
+        written: list[RecordedChange] | None = None,
+    ) -> None:
         self._session = session
         self._actor = actor
         self._changed = set() if changed is None else changed
+        self._written = [] if written is None else written
 
     @property
     def actor(self) -> str:
@@ -60,11 +78,12 @@ class AuditLog:
         self, action: str, target: str, *, tenant: str = "", before: Facts | None = None, after: Facts | None = None
     ) -> None:
         """Record an action. `tenant` is the owner of the changed data; a tenant's session sets it itself."""
+        now = utc_now()
         await self._session.execute(
             insert(AuditRow).values(
                 id=new_id("au"),
                 tenant_id=tenant,
-                created_at=utc_now(),
+                created_at=now,
                 actor=self._actor.name,
                 action=action,
                 target=target,
@@ -74,6 +93,7 @@ class AuditLog:
             )
         )
         self._changed.add(tenant)
+        self._written.append(RecordedChange(action, target, now, after))
 
     async def record_change(self, action: str, target: str, tenant: str, before: object, after: object) -> None:
         """Record the changed fields between two dataclasses; nothing if they are equal."""

@@ -59,22 +59,20 @@ class Authenticator:
                     return found
         return None
 
-    async def set_admin_key(self, key: str) -> None:
-        """Replace the admin key. Raise Invalid if it is too short or not printable."""
+    async def set_admin_key(self, key: str) -> bool:
+        """Replace the admin key; return whether it changed. Raise Invalid if it is too short or not printable."""
         check_admin_key(key)
         async with self._database.operator(write=True) as session:
             stored = await read_fact(session, ADMIN_KEY_HASH)
             if stored is None or not self._hasher.matches(key, stored):
                 await self._write_admin_key(session, key)
-                return
+                return True
         self.rehashing.add_admin_key(key, stored)
         await self.rehashing.write()
+        return False
 
-    async def ensure_admin_key(self, given: str | None) -> str | None:
-        """Set the given admin key. Without one, create a key at the first call ever, and return it only then."""
-        if given is not None:
-            await self.set_admin_key(given)
-            return None
+    async def ensure_admin_key(self) -> str | None:
+        """Create an admin key unless there is one, and return it only then."""
         async with self._database.operator(write=True) as session:
             if await read_fact(session, ADMIN_KEY_HASH) is not None:
                 return None

@@ -20,8 +20,25 @@ def load_secret_keys(data_dir: Path, given: str | None, previous: Sequence[str] 
     A line of the file may be used elsewhere as LORAGATE_SECRET_KEY: both mean the same secret.
     """
     texts = [given] if given is not None else _read(data_dir / FILE_NAME)
-    primary, *more = (_checked(text) for text in dict.fromkeys((*texts, *previous)))
+    return parse_secret_keys((*texts, *previous))
+
+
+def parse_secret_keys(texts: Sequence[str]) -> SecretKeys:
+    """Return the secrets of these texts, the primary one first. Raise Invalid for one that is too short."""
+    primary, *more = (_checked(text) for text in dict.fromkeys(texts))
     return SecretKeys(primary, tuple(more))
+
+
+def split_secret_keys(text: str) -> list[str]:
+    """Return the secrets in the text of such a file."""
+    return [line for line in map(str.strip, text.splitlines()) if line]
+
+
+def write_secret_keys(data_dir: Path, texts: Sequence[str]) -> None:
+    """Write the secrets of a backup to `data_dir`, in place of those that may be there. Raise Invalid, OSError."""
+    parse_secret_keys(texts)
+    with _alone(data_dir):
+        _replace(data_dir / FILE_NAME, texts)
 
 
 def new_secret_key() -> str:
@@ -62,8 +79,7 @@ def _alone(data_dir: Path) -> Iterator[None]:
 def _read(path: Path) -> list[str]:
     if not path.exists():
         _create(path)
-    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line] or [""]
+    return split_secret_keys(path.read_text(encoding="utf-8")) or [""]
 
 
 def _checked(text: str) -> bytes:

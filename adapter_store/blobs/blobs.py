@@ -19,6 +19,7 @@ from fsspec.utils import get_protocol
 
 from loragate.adapter_store.blobs.filesystem import Objects
 from loragate.adapter_store.blobs.pieces import TenantPieces
+from loragate.adapter_store.blobs.raw_files import RawFiles
 from loragate.adapter_store.database.error_mapping import blob_faults
 from loragate.adapter_store.errors import CannotOpen
 
@@ -46,6 +47,7 @@ class Blobs:
 
     def __init__(self, url: str, min_free: int = 0) -> None:
         self._objects, self._root = open_objects(url, min_free)
+        self.raw = RawFiles(self._objects, self._root)
 
     def of(self, tenant_id: str) -> "TenantBlobs":
         """Return a tenant's blobs. Raise LookupError for an impossible id, so that no id leads out of the root."""
@@ -126,6 +128,11 @@ class TenantBlobs:
         """Remove files of uploads that were interrupted before `before`."""
         with blob_faults():
             await asyncio.to_thread(self._objects.remove_drafts, self._drafts, before)
+
+    def paths_of(self, digest: str) -> tuple[str, str]:
+        """Return the paths of both files, in the order in which they are written. Raises LookupError."""
+        folder = self._folder(digest)
+        return f"{folder}/{TENSORS_FILE}", f"{folder}/{CONFIG_FILE}"
 
     def _folder(self, digest: str) -> str:
         match = _DIGEST.fullmatch(digest)

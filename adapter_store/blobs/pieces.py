@@ -27,17 +27,17 @@ class TenantPieces:
     async def put(self, piece_id: str, content: BinaryIO) -> None:
         """Store a piece durably."""
         with blob_faults():
-            await asyncio.to_thread(self._put, self._path(piece_id), content)
+            await asyncio.to_thread(self._put, self.path_of(piece_id), content)
 
     async def has(self, piece_id: str) -> bool:
         with blob_faults():
-            return await asyncio.to_thread(self._objects.exists, self._path(piece_id))
+            return await asyncio.to_thread(self._objects.exists, self.path_of(piece_id))
 
     async def read(self, piece_ids: Sequence[str]) -> AsyncIterator[bytes]:
         """Yield the bytes of the pieces in order, in chunks of at most 1 MiB."""
         with blob_faults():
             for piece_id in piece_ids:
-                async for chunk in self._objects.chunks(self._path(piece_id)):
+                async for chunk in self._objects.chunks(self.path_of(piece_id)):
                     yield chunk
 
     async def older_than(self, moment: datetime) -> tuple[str, ...]:
@@ -49,12 +49,13 @@ class TenantPieces:
     async def remove(self, *piece_ids: str) -> None:
         with blob_faults():
             for piece_id in piece_ids:
-                await asyncio.to_thread(self._objects.remove, self._path(piece_id))
+                await asyncio.to_thread(self._objects.remove, self.path_of(piece_id))
 
     def _put(self, path: str, content: BinaryIO) -> None:
         self._objects.write(path, content, self._drafts)
         self._objects.settle(self._root)
 
-    def _path(self, piece_id: str) -> str:
+    def path_of(self, piece_id: str) -> str:
+        """Return the path of a piece's file."""
         assert _ID.fullmatch(piece_id), "ids of pieces are ours"
         return f"{self._root}/{piece_id}"

@@ -7,7 +7,8 @@ raises it by `compatible_from = "<revision>"`; without this line, it stays as it
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,6 +20,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, LargeBinary, column, delete, insert, inspect, select, table, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.error_mapping import database_faults, is_lock_timeout
@@ -31,6 +33,8 @@ OUR_MIGRATIONS = str(files("loragate.migrations"))  # in a checkout as in an ins
 _MIGRATION_LOCK = 0x6D696772  # any fixed number: Postgres' advisory lock of migrations
 _FACTS = table("installation", column("key"), column("value", LargeBinary))
 _COMPATIBLE_FROM = "schema_compatible_from"
+
+_Step = Callable[[Connection, Config], None]
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,31 @@ async def downgrade(database_url: str, revision: str, *, migrations: str = OUR_M
     await _migrate(database_url, step, migrations, LockWait())
 
 
+async def migrate(connection: AsyncConnection, revision: str = "head") -> None:
+    """Upgrade to a revision within the caller's transaction. Raise SchemaMismatch."""
+
+    def step(connection: Connection, config: Config) -> None:
+        command.upgrade(config, revision)
+        _record_compatibility(connection, OUR_MIGRATIONS)
+
+    with _alembic_faults():
+        await connection.run_sync(_run_alone, step, OUR_MIGRATIONS, LockWait())
+
+
+async def clear(connection: AsyncConnection) -> None:
+    """Remove the whole schema with all data, within the caller's transaction. Raise SchemaMismatch."""
+    with _alembic_faults():
+        await connection.run_sync(
+            _run_alone, lambda _, config: command.downgrade(config, "base"), OUR_MIGRATIONS, LockWait()
+        )
+
+
+def check_known(revision: str) -> None:
+    """Raise SchemaMismatch for a revision of a newer version of this program."""
+    if revision not in _known(OUR_MIGRATIONS):
+        raise SchemaMismatch(f"A newer version made the schema's revision {revision}: use that version.")
+
+
 async def require_compatible(database: Database, *, migrations: str = OUR_MIGRATIONS) -> None:
     """Raise SchemaMismatch unless this version can run on the database's schema: its own, or a newer one that is
     compatible with it."""
@@ -111,37 +140,41 @@ def _check_newer(found: Collection[str], oldest: str | None, migrations: str) ->
         )
 
 
-async def _migrate(
-    database_url: str, step: Callable[[Connection, Config], None], migrations: str, wait: LockWait
-) -> None:
+async def _migrate(database_url: str, step: _Step, migrations: str, wait: LockWait) -> None:
     engine = create_engine(driver_url(database_url))
-
-    def run(connection: Connection) -> None:
-        _lock(connection, wait)
-        config = _config(migrations)
-        config.attributes["connection"] = connection
-        step(connection, config)
-
     try:
         for attempt in range(1, wait.attempts + 1):
             try:
-                with database_faults():
+                with database_faults(), _alembic_faults():
                     async with engine.begin() as connection:
-                        await connection.run_sync(run)
+                        await connection.run_sync(_run_alone, step, migrations, wait)
                 return
             except DBAPIError as error:
                 if not is_lock_timeout(error):
                     raise
             log.warning("the schema's upgrade waits for transactions that run (attempt %d)", attempt)
             await asyncio.sleep(wait.pause)
-    except CommandError as error:
-        raise SchemaMismatch(f"The database cannot be migrated: {error}.") from error
     finally:
         await engine.dispose()
     raise Unavailable(
         "The schema was not upgraded, because transactions that run use its tables all the time. Nothing was changed. "
         "End long transactions (see pg_stat_activity), and start again."
     )
+
+
+@contextmanager
+def _alembic_faults() -> Iterator[None]:
+    try:
+        yield
+    except CommandError as error:
+        raise SchemaMismatch(f"The database cannot be migrated: {error}.") from error
+
+
+def _run_alone(connection: Connection, step: _Step, migrations: str, wait: LockWait) -> None:
+    _lock(connection, wait)
+    config = _config(migrations)
+    config.attributes["connection"] = connection
+    step(connection, config)
 
 
 def _lock(connection: Connection, wait: LockWait) -> None:

@@ -27,6 +27,7 @@ import loragate.adapter_store.tables.admin_keys
 import loragate.adapter_store.tables.blobs
 import loragate.adapter_store.tables.files
 import loragate.adapter_store.tables.jobs
+import loragate.adapter_store.tables.recovery
 import loragate.adapter_store.tables.usage  # noqa: F401
 from loragate.adapter_store.database.scoped_statements import UnscopedStatement, reject_unscoped
 from loragate.adapter_store.errors import NotFound

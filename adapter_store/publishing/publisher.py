@@ -23,6 +23,7 @@ from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import NotTried, StoreError, Unavailable
 from loragate.adapter_store.imports.lease import claim_version
 from loragate.adapter_store.imports.rows import Import
+from loragate.adapter_store.journal import Journal
 from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_version
 from loragate.adapter_store.publishing.deferred import (
     MAX_ATTEMPTS,
@@ -64,6 +65,7 @@ class Publisher:
         stage: Stage,
         manifests: Manifests,
         audit: AuditLog,
+        journal: Journal,
     ) -> None:
         self._session = session
         self._adapters = adapters
@@ -71,6 +73,7 @@ class Publisher:
         self._stage = stage
         self._manifests = manifests
         self._audit = audit
+        self._journal = journal
 
     async def publish(
         self,
@@ -112,6 +115,7 @@ class Publisher:
             await defer(self._session, wanted, TRY)
         await self._session.commit()
         try:
+            await self._journal.cover_number(registered.version)
             await probe(tenant_of(self._session) or "", staged)
         except NotTried as error:
             if may_wait:

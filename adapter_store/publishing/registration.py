@@ -22,6 +22,7 @@ from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
+from loragate.adapter_store.tables.recovery import RestorationRow
 from loragate.adapter_store.timestamps import utc_now
 
 CUT_OFF = "its publication was interrupted"
@@ -120,18 +121,24 @@ async def _find_or_add(session: AsyncSession, name: str) -> tuple[str, int]:
     adapter = await find_adapter(session, name)
     if adapter is not None:
         return adapter.id, adapter.last_version
-    adapter_id, now = new_id("ad"), utc_now()
+    adapter_id, now, floor = new_id("ad"), utc_now(), await _version_floor(session)
     await session.execute(
         insert(AdapterRow).values(
             id=adapter_id,
             name=name,
             search_text=search_text(name, EMPTY_DESCRIPTION),
-            last_version=0,
+            last_version=floor,
             created_at=now,
             updated_at=now,
         )
     )
-    return adapter_id, 0
+    return adapter_id, floor
+
+
+async def _version_floor(session: AsyncSession) -> int:
+    """Return the number below which a new adapter's versions do not start: before the last restoration, another adapter
+    of this name may have had them."""
+    return (await session.scalar(select(func.max(RestorationRow.version_floor)))) or 0
 
 
 async def _add_version(session: AsyncSession, version: AdapterVersion) -> None:

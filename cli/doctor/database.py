@@ -3,14 +3,16 @@
 import asyncio
 import time
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from loragate.adapter_store.backup.restore import last_restoration
 from loragate.adapter_store.database.database import MAX_CONNECTIONS, Database
 from loragate.adapter_store.database.schema import require_compatible
 from loragate.adapter_store.errors import SchemaMismatch, StoreError
-from loragate.cli.doctor.finding import Finding, clock_finding, fail, ok, warn
+from loragate.cli.doctor.finding import Finding, Status, clock_finding, fail, ok, warn
 from loragate.cli.settings.model import Settings
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")  # the second since Postgres 16
@@ -63,8 +65,9 @@ async def _check(settings: Settings, kind: str) -> list[Finding]:
     database = Database(settings.effective_database_url)
     try:
         schema = await _schema(database, kind)
+        restored = await _restoration(database) if schema.status is Status.OK else []
         if not kind.startswith("postgres"):
-            return [schema]
+            return [schema, *restored]
         async with database.operator() as session:
             ahead = await _seconds_ahead(session)
             capacity = await _connection_capacity(session)
@@ -73,6 +76,7 @@ async def _check(settings: Settings, kind: str) -> list[Finding]:
         await database.close()
     return [
         schema,
+        *restored,
         *durability_findings(mode),
         connections_finding(settings, capacity),
         clock_finding("the database", ahead),
@@ -100,6 +104,19 @@ async def _schema(database: Database, kind: str) -> Finding:
     except SchemaMismatch as error:
         return warn("database", error.message, "`loragate serve` upgrades an older schema")
     return ok("database", f"{kind}, schema up to date")
+
+
+async def _restoration(database: Database) -> list[Finding]:
+    """Return a finding if the installation was restored and that is not confirmed."""
+    last = await last_restoration(database)
+    if last is None or last.confirmed_at is not None:
+        return []
+    found = f"restored on {_day(last.restored_at)} from the backup of {_day(last.backup_at)}: restored, sweep held"
+    return [warn("restore", found, "check what was restored, then `loragate restore --confirm`")]
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def durability_findings(synchronous_commit: str) -> list[Finding]:

@@ -19,6 +19,10 @@ async def run_sweep_loop(store: Store, every: float = _EVERY_SECONDS) -> None:
         nonlocal done
         report = await store.sweep(listing=done % _LISTING_EVERY == 0)
         done += 1
+        if report.held:
+            log.warning(
+                "nothing is swept: a backup is running, or a restoration waits for `loragate restore --confirm`"
+            )
         if report.adapters or report.pieces:
             log.info("swept %d adapters and %d pieces of files", report.adapters, report.pieces)
 

@@ -1,5 +1,8 @@
 """Progress bars on stderr, so that stdout contains only results."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,3 +24,11 @@ def transfer_progress() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
+
+
+@contextmanager
+def byte_progress(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of one task; yield a function that takes the bytes that are done, and those in all."""
+    with transfer_progress() as progress:
+        task = progress.add_task(description, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

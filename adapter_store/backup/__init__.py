@@ -1,0 +1,1 @@
+"""Backups of the installation, and their restoration."""

@@ -1,0 +1,1 @@
+"""`loragate backup` and `loragate restore`."""
