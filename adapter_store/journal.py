@@ -3,16 +3,16 @@
 It outlives the loss of the database and is shared by all processes. Each entry is a small file that is written once
 and never changed; its name says everything, so that one listing reads the journal:
 
-    journal/ended.api_key.<id>.<ms>     the key ended at this time, by revocation, or by a rotation with a grace period
-            ended.admin_key.<id>.<ms>
-            ended.tenant.<id>.<ms>      a tenant was deleted, and all its keys with it
-            ended.all_keys.<ms>         a restoration revoked all tenants' keys
-            replaced.admin_key.<ms>     the installation's admin key was replaced
+    journal/ended.api_key.<id>.<us>     the key ended at this time, by revocation, or by a rotation with a grace period
+            ended.admin_key.<id>.<us>
+            ended.tenant.<id>.<us>      a tenant was deleted, and all its keys with it
+            ended.all_keys.<us>         a restoration revoked all tenants' keys
+            replaced.admin_key.<us>     the installation's admin key was replaced
             epoch.<n>                   a restoration began this epoch
             numbers.<n>                 version numbers up to n may have been given
             backup.<id>                 a backup began; entries since then are complete, if this one is there
 
-`ms` is Unix time in milliseconds. An entry is written after the commit of its change and before the change is
+`us` is Unix time in microseconds. An entry is written after the commit of its change and before the change is
 acknowledged. If that fails, `catch_up` writes it later, from the audit log.
 """
 
@@ -42,6 +42,7 @@ _ENDS = {"api_key.revoke": API_KEY, "api_key.expire": API_KEY, "admin_key.revoke
 _REPLACED = "admin_key.set"
 NUMBERS = 1000  # numbers that an entry covers, and that every installation may give without one
 _EVERY = NUMBERS // 2
+_UNIX_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 _OVERDUE = timedelta(days=8)  # older entries have been caught up, or never will be
 
 
@@ -124,7 +125,7 @@ def epoch_entry(epoch: int) -> str:
 
 
 def all_keys_entry(moment: datetime) -> str:
-    return f"ended.all_keys.{_milliseconds(moment)}"
+    return f"ended.all_keys.{_microseconds(moment)}"
 
 
 def content_of(names: Iterable[str]) -> JournalContent:
@@ -143,12 +144,12 @@ def content_of(names: Iterable[str]) -> JournalContent:
                     numbers = max(numbers, int(number))
                 case ["epoch", number]:
                     epoch = max(epoch, int(number))
-                case ["replaced", "admin_key", ms]:
-                    replaced.append(_moment(ms))
-                case ["ended", "all_keys", ms]:
-                    all_keys.append(_moment(ms))
-                case ["ended", kind, which, ms] if kind in ends:
-                    moment = _moment(ms)
+                case ["replaced", "admin_key", us]:
+                    replaced.append(_moment(us))
+                case ["ended", "all_keys", us]:
+                    all_keys.append(_moment(us))
+                case ["ended", kind, which, us] if kind in ends:
+                    moment = _moment(us)
                     ends[kind][which] = min(moment, ends[kind].get(which, moment))
     return JournalContent(
         backups=frozenset(backups),
@@ -172,7 +173,7 @@ def _logged_failures() -> Iterator[None]:
 def _entry_of(change: RecordedChange) -> str | None:
     """Return the name of a change's entry; None for changes that a restoration may undo."""
     if change.action == _REPLACED:
-        return f"replaced.admin_key.{_milliseconds(change.moment)}"
+        return f"replaced.admin_key.{_microseconds(change.moment)}"
     kind = _ENDS.get(change.action)
     if kind is None:
         return None
@@ -180,12 +181,12 @@ def _entry_of(change: RecordedChange) -> str | None:
     moment = after.get("expires_at") if change.action == "api_key.expire" else change.moment
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment)
-    return f"ended.{kind}.{change.target.partition(':')[2]}.{_milliseconds(moment or change.moment)}"
+    return f"ended.{kind}.{change.target.partition(':')[2]}.{_microseconds(moment or change.moment)}"
 
 
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+def _microseconds(moment: datetime) -> int:
+    return (moment - _UNIX_TIME) // timedelta(microseconds=1)
 
 
-def _moment(ms: str) -> datetime:
-    return datetime.fromtimestamp(int(ms) / 1000, UTC)
+def _moment(microseconds: str) -> datetime:
+    return _UNIX_TIME + timedelta(microseconds=int(microseconds))

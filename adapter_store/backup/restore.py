@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import inspect, select, update
+from sqlalchemy import delete, inspect, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from loragate.adapter_store.auth.installation import open_installation
@@ -24,11 +24,11 @@ from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.blobs.filesystem import CHUNK_BYTES
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.error_mapping import blob_faults, database_faults
-from loragate.adapter_store.database.schema import check_known, clear, migrate
+from loragate.adapter_store.database.schema import check_known, clear, migrate, newest_revision
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.journal import Journal, all_keys_entry, content_of, epoch_entry, numbers_entry
-from loragate.adapter_store.tables.base import TenantRow
+from loragate.adapter_store.tables.base import AuditRow, Base, TenantRow
 from loragate.adapter_store.tables.recovery import RestorationRow
 from loragate.adapter_store.timestamps import utc_now
 
@@ -184,9 +184,22 @@ def _has(blobs: Blobs, name: str, size: int, sha256: str) -> bool:
 async def _load(connection: AsyncConnection, archive: ArchiveReader) -> None:
     """Replace the database's content by the backup's, and upgrade it to the current schema."""
     files = {file.name.partition("/")[2].removesuffix(".jsonl"): file.name for file in archive.manifest.of(TABLES)}
-    await clear(connection)
+    await _clear(connection)
     await migrate(connection, archive.manifest.schema)
     for table in await tables_of(connection, files):
         with archive.open(files[table.name]) as content:
             await load(connection, table, content)
-    await migrate(connection)
+    if archive.manifest.schema != newest_revision():
+        await migrate(connection)
+
+
+async def _clear(connection: AsyncConnection) -> None:
+    """Remove all data, then the schema, whose older revisions need not fit the data."""
+    if connection.dialect.name == "sqlite":
+        await connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # until the commit
+    existing = set(await connection.run_sync(lambda there: inspect(there).get_table_names()))
+    kept = {AuditRow.__tablename__}  # append-only
+    if names := existing.intersection(Base.metadata.tables) - kept:
+        for table in reversed(await tables_of(connection, names)):
+            await connection.execute(delete(table))
+    await clear(connection)

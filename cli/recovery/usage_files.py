@@ -11,9 +11,8 @@ from pathlib import Path
 
 from loragate.adapter_store.backup.archive import ArchiveReader
 from loragate.adapter_store.backup.manifest import USAGE
+from loragate.gateway.metering.live_counters import used_slots
 from loragate.gateway.metering.spool import LIVE_COUNTERS, LOCK, sync_folder
-
-_BLOCK = 64 << 10
 
 
 def usage_files(usage_folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -36,12 +35,9 @@ def restore_usage(archive: ArchiveReader, usage_folder: Path) -> None:
 
 
 def _content(path: Path) -> bytes:
-    """Return the file's content; of the counters of running requests, which are mostly zeros, only the used part."""
+    """Return the file's content; of the counters of running requests, those in use."""
     content = path.read_bytes()
-    if path.name != LIVE_COUNTERS:
-        return content
-    used = len(content.rstrip(b"\0"))
-    return content[: -(-used // _BLOCK) * _BLOCK]
+    return used_slots(content) if path.name == LIVE_COUNTERS else content
 
 
 def _write(path: Path, content: bytes) -> None:

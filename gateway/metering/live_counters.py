@@ -117,6 +117,12 @@ class LiveCounters:
         os.close(self._file)
 
 
+def used_slots(content: bytes) -> bytes:
+    """Return the slots in use of a file, which are read like a whole one."""
+    slots = (content[at : at + _SLOT_BYTES] for at in range(0, len(content) - _SLOT_BYTES + 1, _SLOT_BYTES))
+    return b"".join(slot for slot in slots if _RECORD.unpack_from(slot, _RECORD_AT)[0])
+
+
 def interrupted_requests(folder: Path) -> list[InterruptedRequest]:
     """Return the requests that a dead worker was serving, with what they had used."""
     running, old = folder / LIVE_COUNTERS, folder / OLD_LIVE_COUNTERS

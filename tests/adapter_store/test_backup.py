@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store import sweep as sweep_module
+from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.backup.archive import new_archive, open_archive
 from loragate.adapter_store.backup.backup import back_up
 from loragate.adapter_store.backup.manifest import NAME
@@ -171,7 +172,9 @@ async def test_all_that_was_stored_comes_back(
         assert b"".join([chunk async for chunk in stored.tensors]) == made.tensors
     async with restored.tenant(world.acme.id) as scope:
         pieces = await scope.files.pieces(file_id)
-        assert [each.name for each in (await scope.adapters.list(tags=("fr",))).items] == ["support"]
+        assert [
+            each.name for each in (await scope.adapters.list(AdapterFilter(search="upport", tags=("fr",)))).items
+        ] == ["support"]
     assert b"".join([chunk async for chunk in restored.read_pieces(world.acme.id, pieces)]) == b"a line\n"
 
 
@@ -225,7 +228,7 @@ async def test_what_ended_after_the_backup_stays_ended(
         assert await restored.authenticate(key.secret) is None
     async with restored.admin() as admin:
         found = (await admin.keys.get(expiring.key.id)).expires_at
-    assert abs(found - soon) < timedelta(milliseconds=2)
+    assert found == soon
     assert (epoch.revoked, epoch.deleted_tenants) == (4, ("other",))
     assert {key.id for key in epoch.valid_keys} == {kept.key.id, expiring.key.id}
 
@@ -284,8 +287,8 @@ async def test_no_version_number_is_given_twice(
         assert not numbers & given
         given |= numbers
     assert max(given) < 10_000
-    epoch = await elsewhere.restore(backup, keep_keys=True)
-    assert epoch.version_floor >= 1000
+    epoch = await elsewhere.restore(backup, replace=True, keep_keys=True)
+    assert epoch.version_floor == 2000, "without the journal, a thousand numbers are left out for each hour"
 
 
 @on_sqlite
