@@ -64,7 +64,7 @@ async def load(connection: AsyncConnection, table: Table, file: BinaryIO) -> int
         count += len(rows)
     for change in changes:  # rows that refer to other rows of their table, which are there now
         keys = [column == bindparam(f"key_{column.name}") for column in table.primary_key.columns]
-        values = {column.name: bindparam(f"new_{column.name}") for column in later}
+        values: dict[str, Any] = {column.name: bindparam(f"new_{column.name}") for column in later}
         await connection.execute(update(table).where(*keys).values(values), change)
     return count
 
