@@ -23,7 +23,6 @@ from loragate.cli.commands import (
     keys,
     panel,
     secrets,
-    restore,
     serve,
     tenants,
 )
@@ -94,7 +93,7 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(demo.app, name="demo", hidden=True)
 app.command()(backup.backup)
-app.command()(restore.restore)
+app.command()(backup.restore)
 app.command()(doctor.doctor)
 
 if __name__ == "__main__":
