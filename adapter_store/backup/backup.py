@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.backup.archive import ArchiveWriter
 from loragate.adapter_store.backup.manifest import BLOBS, TABLES, ArchivedFile, Manifest
-from loragate.adapter_store.backup.tables import dump, tables_of
+from loragate.adapter_store.backup.tables import current_tables, dump
 from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.database.schema import newest_revision, require_current
@@ -137,7 +137,7 @@ async def _copy_tables(database: Database, journal: Journal, copy: _Copy) -> _Re
     """Copy the database in one snapshot; return what that refers to."""
     async with database.operator() as session:
         connection = await session.connection()
-        for table in await tables_of(connection):
+        for table in current_tables():
             await copy.lines(f"{TABLES}/{table.name}.jsonl", dump(connection, table))
         highest = await session.scalar(select(func.max(AdapterRow.last_version))) or 0
         references = await _references(session, copy.blobs)

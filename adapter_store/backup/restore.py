@@ -19,14 +19,14 @@ from loragate.adapter_store.backup.archive import ArchiveReader
 from loragate.adapter_store.backup.backup import Progress
 from loragate.adapter_store.backup.manifest import BLOBS, TABLES
 from loragate.adapter_store.backup.replay import NewEpoch, begin_epoch
-from loragate.adapter_store.backup.tables import load, tables_of
+from loragate.adapter_store.backup.tables import current_tables, load, tables_of
 from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.blobs.filesystem import CHUNK_BYTES
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.error_mapping import blob_faults, database_faults
 from loragate.adapter_store.database.schema import check_known, clear, migrate, newest_revision
 from loragate.adapter_store.database.urls import driver_url
-from loragate.adapter_store.errors import Conflict
+from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.journal import Journal, all_keys_entry, content_of, epoch_entry, numbers_entry
 from loragate.adapter_store.tables.base import AuditRow, Base, TenantRow
 from loragate.adapter_store.tables.recovery import RestorationRow
@@ -184,12 +184,17 @@ def _has(blobs: Blobs, name: str, size: int, sha256: str) -> bool:
 async def _load(connection: AsyncConnection, archive: ArchiveReader) -> None:
     """Replace the database's content by the backup's, and upgrade it to the current schema."""
     files = {file.name.partition("/")[2].removesuffix(".jsonl"): file.name for file in archive.manifest.of(TABLES)}
+    schema = archive.manifest.schema
     await _clear(connection)
-    await migrate(connection, archive.manifest.schema)
-    for table in await tables_of(connection, files):
+    await migrate(connection, schema)
+    is_current = schema == newest_revision()
+    tables = list(current_tables()) if is_current else await tables_of(connection, files)
+    if missing := {table.name for table in tables}.difference(files):
+        raise Invalid(f"The backup is damaged: it lacks the tables {', '.join(sorted(missing))}.")
+    for table in tables:
         with archive.open(files[table.name]) as content:
             await load(connection, table, content)
-    if archive.manifest.schema != newest_revision():
+    if not is_current:
         await migrate(connection)
 
 

@@ -1,12 +1,13 @@
 """The database in a backup: a file of JSON lines for each table, which any supported database can load.
 
-The first line of a file has the columns with their kinds; each other line is one row. Tables are reflected, so a
-backup of an older schema is loaded into that schema, before it is upgraded.
+The first line of a file has the columns with their kinds; each other line is one row. A backup of an older schema is
+loaded into that schema, whose tables are reflected, before it is upgraded.
 """
 
 import base64
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, BinaryIO
 
 import orjson
@@ -17,6 +18,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Table,
+    TypeDecorator,
     bindparam,
     event,
     insert,
@@ -32,13 +34,23 @@ _ROWS = 1000  # read or written at once
 _BYTES, _TIME, _PLAIN = "bytes", "time", "plain"
 
 
-async def tables_of(connection: AsyncConnection, names: Iterable[str] = ()) -> list[Table]:
-    """Return these tables, by default all of the current schema, each after those that it refers to.
+@cache
+def current_tables() -> tuple[Table, ...]:
+    """Return the tables of the current schema, each after those that it refers to, with columns as they are stored."""
+    plain = MetaData()
+    for table in Base.metadata.sorted_tables:
+        for column in table.to_metadata(plain).columns:
+            if isinstance(column.type, TypeDecorator) and not isinstance(column.type, UtcDateTime):
+                column.type = column.type.impl_instance
+    return tuple(plain.sorted_tables)
+
+
+async def tables_of(connection: AsyncConnection, names: Iterable[str]) -> list[Table]:
+    """Return these tables of a schema that may be older, each after those that it refers to.
 
     Raises Invalid for a table that the database does not have.
     """
-    wanted = set(names) or set(Base.metadata.tables)
-    return await connection.run_sync(_reflect, wanted)
+    return await connection.run_sync(_reflect, set(names))
 
 
 async def dump(connection: AsyncConnection, table: Table) -> AsyncIterator[bytes]:

@@ -20,7 +20,7 @@ from loragate.adapter_store.backup.backup import back_up
 from loragate.adapter_store.backup.manifest import NAME
 from loragate.adapter_store.backup.replay import NewEpoch
 from loragate.adapter_store.backup.restore import RestoreOptions, confirm, last_restoration, restore
-from loragate.adapter_store.backup.tables import dump, tables_of
+from loragate.adapter_store.backup.tables import current_tables, dump
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, SchemaMismatch, Unavailable, WrongSecretKey
@@ -113,7 +113,7 @@ async def _rows(database_url: str) -> dict[str, list[Any]]:
     try:
         async with database.operator() as session:
             connection = await session.connection()
-            for table in await tables_of(connection):
+            for table in current_tables():
                 lines = b"".join([each async for each in dump(connection, table)]).splitlines()
                 names = [name for name, _ in orjson.loads(lines[0])]
                 rows[table.name] = [dict(zip(names, orjson.loads(line), strict=True)) for line in lines[1:]]
@@ -439,6 +439,9 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     manifest = orjson.loads((backup / NAME).read_bytes())
     without = ("database/restorations.jsonl", "database/sweep_holds.jsonl")
     manifest["files"] = [file for file in manifest["files"] if file["name"] not in without]
+    (backup / NAME).write_bytes(orjson.dumps(manifest))
+    with pytest.raises(Invalid, match="restorations, sweep_holds"):
+        await elsewhere.restore(backup, keep_keys=True)
     (backup / NAME).write_bytes(orjson.dumps(manifest | {"schema": "0023"}))
     await elsewhere.restore(backup, keep_keys=True)
     assert await (await opened(elsewhere)).authenticate(key) is not None
