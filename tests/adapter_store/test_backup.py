@@ -288,9 +288,9 @@ async def test_numbers_far_above_those_of_the_backup_are_known(
     await world.publish("support", seed=1)
     backup = await take_backup()
     async with world.store._database.operator(write=True) as session:
-        await session.execute(update(AdapterRow).values(last_version=1499))  # as 1498 publications would
-    assert await _publish(world.store, world, "support", 2) == 1500
-    assert (await new_database.restore(backup)).version_floor >= 2000
+        await session.execute(update(AdapterRow).values(last_version=2499))  # as 2498 publications would
+    assert await _publish(world.store, world, "support", 2) == 2500
+    assert (await new_database.restore(backup)).version_floor >= 3000
 
 
 @on_sqlite
