@@ -20,7 +20,7 @@ from loragate.adapter_store.backup.manifest import BLOBS, TABLES, ArchivedFile, 
 from loragate.adapter_store.backup.tables import current_tables, dump
 from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.database.schema import newest_revision, require_current
+from loragate.adapter_store.database.schema import newest_revision, require_compatible
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.journal import Journal, numbers_entry
 from loragate.adapter_store.sweep_holds import hold_sweep
@@ -66,7 +66,7 @@ async def back_up(
     database, blobs = Database(database_url), Blobs(blob_url)
     backup_id, began, journal = new_id("bk"), utc_now(), Journal(blobs)
     try:
-        await require_current(database)
+        await require_compatible(database)
         async with hold_sweep(database, backup_id) as still_held:
             await journal.begin_backup(backup_id)
             copy = _Copy(archive, blobs)

@@ -1,7 +1,7 @@
 """Usage of training: tokens and time, by job and in the ledger's sums.
 
 Revision ID: 0020
-Revises: 0018
+Revises: 0019
 """
 
 import sqlalchemy as sa

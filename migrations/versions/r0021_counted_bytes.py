@@ -1,7 +1,7 @@
 """An inventory of stored bytes, which quotas count and the sweep goes by.
 
 Revision ID: 0021
-Revises: 0018
+Revises: 0020
 """
 
 import sqlalchemy as sa

@@ -1,7 +1,7 @@
 """Tokens that were computed, beside those that were delivered.
 
 Revision ID: 0023
-Revises: 0018
+Revises: 0022
 """
 
 import sqlalchemy as sa

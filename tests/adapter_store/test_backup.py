@@ -15,6 +15,7 @@ from sqlalchemy import inspect, update
 
 from loragate.adapter_store import sweep as sweep_module
 from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.backup.archive import new_archive, open_archive
 from loragate.adapter_store.backup.backup import back_up
 from loragate.adapter_store.backup.manifest import NAME
@@ -46,7 +47,9 @@ class Place:
 
     async def restore(self, backup: Path, secret_key: bytes = SECRET_KEY, **options: Any) -> NewEpoch:
         with open_archive(backup) as archive:
-            return await restore(archive, self.database_url, self.blob_url, secret_key, RestoreOptions(**options))
+            return await restore(
+                archive, self.database_url, self.blob_url, SecretKeys(secret_key), RestoreOptions(**options)
+            )
 
     async def open(self) -> Store:
         return await Store.open(self.database_url, self.blob_url, SECRET_KEY)

@@ -12,7 +12,7 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.record import Outcome, UsageRecord
 from loragate.cli.data_dir.lock import lock_data_dir
-from loragate.cli.data_dir.preparation import make_data_dir, prepare_store, secret_key
+from loragate.cli.data_dir.preparation import make_data_dir, prepare_store, secret_keys
 from loragate.cli.settings.model import Settings
 from loragate.gateway.metering.live_counters import LiveCounters, interrupted_requests
 from loragate.gateway.metering.record_format import decode_records, encode_record
@@ -59,7 +59,9 @@ class Installation:
 
     async def open(self) -> Store:
         settings = self.settings
-        return await Store.open(settings.effective_database_url, settings.effective_blob_url, secret_key(settings))
+        return await Store.open(
+            settings.effective_database_url, settings.effective_blob_url, secret_keys(settings).primary
+        )
 
 
 @pytest.fixture
