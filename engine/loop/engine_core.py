@@ -9,8 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import torch
-
 from loragate.engine.adapters.pool import AdapterPool, AdapterTooLarge
 from loragate.engine.execution.model_runner import ModelRunner
 from loragate.engine.execution.step_graphs import GraphCounters
@@ -34,11 +32,11 @@ from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.loop.stepper import Stepper
 from loragate.engine.metrics.counters import BatchSize, EngineMetrics
 from loragate.engine.metrics.timeline import EngineState, Timeline
+from loragate.engine.runtime.thread_governor import ThreadGovernor
 from loragate.engine.scheduling.scheduler import Scheduler
 from loragate.engine.sequence.output import ErrorCode, Failure, FinishReason, Output
 from loragate.engine.sequence.request import AdapterKey, Request
 from loragate.engine.sequence.sequence import Sequence
-from loragate.kernels.cpu.openmp import compute_with
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +53,7 @@ class EngineCore:
         adapters: AdapterPool,
         grammars: GrammarCompiler,
         limits: ModelLimits,
+        governor: ThreadGovernor,
         emit: Callable[[list[Output]], None],
         on_crash: Callable[[], None],
         on_retired: Callable[[AdapterKey], None],
@@ -72,7 +71,7 @@ class EngineCore:
         self._on_retired = on_retired
         self._on_stopped = on_stopped
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._threads = torch.get_num_threads()
+        self.governor = governor
         self._thread = threading.Thread(target=self._run, name="engine-steps", daemon=True)
         self._stopping = False
         self._grammar_queue = GrammarQueue()
@@ -112,12 +111,14 @@ class EngineCore:
         self._inbox.put(command)
 
     def _run(self) -> None:
-        compute_with(self._threads)
+        self.governor.begin()
         try:
             self._loop()
         except BaseException:
             log.exception("the step loop died")
             self._on_crash()
+        finally:
+            self.governor.end()
 
     def _loop(self) -> None:
         idle = True
@@ -150,7 +151,9 @@ class EngineCore:
             evictions=pool.evictions,
             preemptions=self.scheduler.preemptions,
         )
-        self.metrics.step_seconds.observe(self.timeline.record(batch, state))
+        seconds = self.timeline.record(batch, state)
+        self.metrics.step_seconds.observe(seconds)
+        self.governor.step_ended(time.monotonic(), seconds)
 
     def _take_commands(self, *, wait: bool) -> list[Output]:
         outputs: list[Output] = []

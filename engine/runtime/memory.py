@@ -8,19 +8,14 @@ from pathlib import Path
 
 import torch
 
+from loragate.engine.runtime.control_groups import groups
+
 _LINUX = Path("/proc/meminfo")
-_OWN_GROUPS = Path("/proc/self/cgroup")
-_ROOT = Path("/sys/fs/cgroup")
-_VERSIONS = (
-    (r"^0::/(.*)$", _ROOT, ("memory.max", "memory.current", "(?:in)?active_file")),
-    (
-        r"^\d+:(?:.+,)?memory(?:,.+)?:/(.*)$",
-        _ROOT / "memory",
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_(?:in)?active_file"),
-    ),
-)
-"""Pattern of a control group's path, the root folder, and the names of its files and fields: the limit, the usage, and
-the pages of files in it."""
+_FILES = {
+    2: ("memory.max", "memory.current", "(?:in)?active_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_(?:in)?active_file"),
+}
+"""Files and fields of a control group, by version: the limit, the usage, and the pages of files in it."""
 
 
 def free_host_memory() -> int:
@@ -39,15 +34,10 @@ def _machine_memory() -> int:
 
 
 def _group_limits() -> Iterator[int]:
-    """Yield what the control groups of this process leave (cgroups(7)), in version 2 and version 1."""
-    own = _OWN_GROUPS.read_text() if _OWN_GROUPS.exists() else ""
-    for pattern, root, names in _VERSIONS:
-        found = re.search(pattern, own, re.MULTILINE)
-        path = root / found[1] if found else root
-        for group in (path, *path.parents):
-            with suppress(OSError, ValueError):  # not a group, or one without a limit
-                if group.is_relative_to(root):
-                    yield _group_memory(group, *names)
+    """Yield what the control groups of this process leave."""
+    for version, group in groups("memory"):
+        with suppress(OSError, ValueError):  # not a group, or one without a limit
+            yield _group_memory(group, *_FILES[version])
 
 
 def _group_memory(group: Path, limit: str, used: str, files: str) -> int:

@@ -34,6 +34,7 @@ from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.runtime.copy_stream import event_marker
 from loragate.engine.runtime.memory import free_device_memory, free_host_memory
+from loragate.engine.runtime.thread_governor import ThreadGovernor, most_threads
 from loragate.engine.scheduling.overload import QueueBounds
 from loragate.engine.scheduling.scheduler import Limits, Scheduler
 from loragate.engine.sequence.output import Output
@@ -74,8 +75,8 @@ class LoadedModel:
 def load(config: EngineConfig) -> LoadedModel:
     """Load, check and measure the base model. Raise ModelRejected."""
     shorten_switch_interval()
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    if (threads := config.threads or most_threads()) != torch.get_num_threads():
+        torch.set_num_threads(threads)
     try:
         with _quiet_transformers():
             return _load(config)
@@ -168,6 +169,7 @@ def build_core(
         adapters=adapters,
         grammars=grammars,
         limits=limits,
+        governor=ThreadGovernor(torch.get_num_threads(), fixed=on_gpu or config.threads is not None),
         emit=emit,
         on_crash=on_crash,
         on_retired=on_retired,

@@ -35,11 +35,17 @@ class LowRankRows:
     """
 
     def __init__(self, segments: Table, expands: Table) -> None:
-        tiles = _tiles(segments)
-        shares = _shares(tiles[:, 1] * tiles[:, 2], torch.get_num_threads())
-        width = -(-int(tiles[:, 2].max()) // _LINE) * _LINE
-        shrunk = np.empty((len(shares) * _TILE, width), dtype=np.float32)
-        self._tables = tiles, np.ascontiguousarray(expands), shares, shrunk
+        self._tiles = _tiles(segments)
+        self._expands = np.ascontiguousarray(expands)
+        self._share(torch.get_num_threads())
+
+    def _share(self, threads: int) -> None:
+        """Divide the tiles among so many threads."""
+        self._threads = threads
+        shares = _shares(self._tiles[:, 1] * self._tiles[:, 2], threads)
+        width = -(-int(self._tiles[:, 2].max()) // _LINE) * _LINE
+        shrunk = np.empty((threads * _TILE, width), dtype=np.float32)
+        self._tables = self._tiles, self._expands, shares, shrunk
         places = [number for table in self._tables for number in (table.ctypes.data, len(table))]
         self._arguments = int64_array(0, 0, 0, 0, width, *places)
 
@@ -47,6 +53,8 @@ class LowRankRows:
         """Add the products to rows of `out` [rows, out] in place, given `x` [rows, in]."""
         assert x.is_contiguous()
         assert out.is_contiguous()
+        if torch.get_num_threads() != self._threads:
+            self._share(torch.get_num_threads())
         self._arguments[:4] = [x.data_ptr(), out.data_ptr(), x.shape[1], out.shape[1]]
         add_rows(self._arguments)
 

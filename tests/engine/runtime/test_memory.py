@@ -6,12 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from loragate.engine.runtime import control_groups
 from loragate.engine.runtime import memory as free_memory
 from loragate.engine.runtime.memory import free_host_memory
 
 
 def test_page_cache_counts_as_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_memory, "_VERSIONS", ())
+    monkeypatch.setattr(free_memory, "groups", lambda controller: [])
     assert free_host_memory() == pytest.approx(psutil.virtual_memory().available, rel=0.2)
 
 
@@ -50,10 +51,7 @@ def test_a_containers_limit_applies(
     (root / where).mkdir(parents=True)
     for name, text in files.items():
         (root / where / name).write_text(f"{text}\n")
-    monkeypatch.setattr(free_memory, "_OWN_GROUPS", tmp_path / "own")
-    versions = [
-        (pattern, root / at.relative_to(free_memory._ROOT), *names) for pattern, at, *names in free_memory._VERSIONS
-    ]
-    monkeypatch.setattr(free_memory, "_VERSIONS", versions)
+    monkeypatch.setattr(control_groups, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(control_groups, "_ROOT", root)
     found = free_host_memory()
     assert found > 1 << 20 if free is None else found == free
