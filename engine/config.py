@@ -42,6 +42,9 @@ class EngineOptions:
     async_scheduling: Literal["auto", "on", "off"] = "auto"  # read a step's tokens after the next one is launched
     # prefill beside decoding sequences is limited so that a step takes about this long
     max_step_ms: float | None = 100.0
+    # while several tenants decode, a step takes at most so many times as long as one with a single row; None: 2.5 on a
+    # CPU, no bound on a GPU
+    max_slowdown: float | None = None
     max_waiting: int = _at_least(1, 4096)  # sequences in the queue; further ones are shed
     max_waiting_per_tenant: int = _at_least(1, 1024)
     block_size: int = _at_least(1, 16)  # tokens of one KV page
@@ -64,6 +67,8 @@ class EngineOptions:
             check_model_id(self.model_id)
         if self.max_step_ms is not None and not self.max_step_ms > 0:
             raise ValueError(f"engine.max_step_ms must be positive, got {self.max_step_ms}")
+        if self.max_slowdown is not None and not self.max_slowdown >= 1:
+            raise ValueError(f"engine.max_slowdown must be at least 1, got {self.max_slowdown}")
         if self.max_batch_size > self.max_batch_tokens:
             raise ValueError(
                 f"engine.max_batch_size ({self.max_batch_size}) must not exceed "

@@ -1,11 +1,11 @@
 """The effect of one tenant's flood of requests on another tenant's latency, and the cost of fairness in throughput.
 
 One tenant submits 64 long requests over 10 adapters at once; another sends short ones, one at a time, before and
-during the flood. *Fair*: two tenants. *First come, first served*: the same requests from one tenant, scheduled by age.
-The cases take turns in each round, and ratios are taken within a round, so that a drift in the machine's speed affects
-all cases alike.
+during the flood. *Fair*: two tenants, all settings at their defaults. *Unbounded*: without `engine.max_slowdown`.
+*First come, first served*: the same requests from one tenant, scheduled by age. The cases take turns in each round, and
+ratios are taken within a round, so that a drift in the machine's speed affects all cases alike.
 
-    python -m benchmarks.engine.fairness              # three rounds, two minutes on one idle core
+    python -m benchmarks.engine.fairness              # three rounds, two minutes on an idle machine
     python -m benchmarks.engine.fairness --rounds 1   # a quick look
 """
 
@@ -26,12 +26,13 @@ from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.lib.report import write
+from loragate.engine.config import EngineOptions
 from loragate.engine.local import LocalEngine
 
 ADAPTERS, RANKS = 10, (8, 16)
 FLOOD, FLOOD_PROMPT, FLOOD_NEW = 64, 64, (80, 144)  # lengths differ, so that seats become free one by one
 GUEST_PROMPT, GUEST_NEW, SOLO = 32, 32, 30
-STEP_MS = 40
+SEATS = EngineOptions().max_batch_size
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 BASE_CONFIG = LlamaConfig(
     hidden_size=384,
@@ -56,7 +57,7 @@ class Flood:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each case")
-    parser.add_argument("--seats", type=int, default=16, help="maximum sequences in a step (engine.max_batch_size)")
+    parser.add_argument("--seats", type=int, default=SEATS, help="maximum sequences in a step (engine.max_batch_size)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         figures = measure(Path(directory), arguments.rounds, arguments.seats)
@@ -70,25 +71,31 @@ def measure(directory: Path, rounds: int, seats: int) -> dict[str, Any]:
         directory / "base",
         directory / "cache",
         adapters,
-        threads=1,
         adapter_slots=ADAPTERS,
         max_batch_size=seats,
-        max_step_ms=STEP_MS,
     )
+    pace = engine.core.scheduler.pace
+    bound = pace.max_slowdown
     solo: list[list[float]] = []
     fair: list[Flood] = []
+    unbounded: list[Flood] = []
     by_age: list[Flood] = []
     for turn in track(range(rounds + 1), description="rounds; the first is a warm-up"):
         alone = [guest(engine, i, "guest") for i in range(SOLO if turn else 4)]
         together = flood(engine, "guest", FLOOD if turn else ADAPTERS)
+        pace.max_slowdown = None
+        free = flood(engine, "guest", FLOOD if turn else ADAPTERS)
+        pace.max_slowdown = bound
         queued = flood(engine, "flood", FLOOD if turn else ADAPTERS)
         if turn:
             solo.append(alone)
             fair.append(together)
+            unbounded.append(free)
             by_age.append(queued)
     preemptions = engine.core.scheduler.preemptions
     engine.close()
-    return summarize(solo, fair, by_age) | {"seats": seats, "max_step_ms": STEP_MS, "preemptions": preemptions}
+    settings = {"seats": seats, "max_slowdown": bound, "threads": engine.core.governor.threads}
+    return summarize(solo, fair, unbounded, by_age) | settings | {"preemptions": preemptions}
 
 
 def build(directory: Path) -> dict[str, Path]:
@@ -141,7 +148,9 @@ def prompt(number: int, length: int) -> list[int]:
     return torch.randint(3, BASE_CONFIG.vocab_size, (length,), generator=generator).tolist()
 
 
-def summarize(solo: list[list[float]], fair: list[Flood], by_age: list[Flood]) -> dict[str, Any]:
+def summarize(
+    solo: list[list[float]], fair: list[Flood], unbounded: list[Flood], by_age: list[Flood]
+) -> dict[str, Any]:
     def latency(samples: Sequence[list[float]]) -> dict[str, Any]:
         together = [value for values in samples for value in values]
         return {
@@ -155,22 +164,31 @@ def summarize(solo: list[list[float]], fair: list[Flood], by_age: list[Flood]) -
         "guest": {"prompt_tokens": GUEST_PROMPT, "new_tokens": GUEST_NEW},
         "guest_alone": latency(solo),
         "guest_fair": latency([f.latencies for f in fair]),
+        "guest_unbounded": latency([f.latencies for f in unbounded]),
         "guest_by_age": latency([f.latencies for f in by_age]),
+        "p50_fair_over_alone": median_ratio([f.latencies for f in fair], solo, 50),
         "p99_fair_over_alone": median_ratio([f.latencies for f in fair], solo),
+        "p50_unbounded_over_alone": median_ratio([f.latencies for f in unbounded], solo, 50),
+        "p99_unbounded_over_alone": median_ratio([f.latencies for f in unbounded], solo),
         "p99_by_age_over_alone": median_ratio([f.latencies for f in by_age], solo),
         "tokens_per_second": {
-            "fair": round(statistics.median(f.tokens_per_second for f in fair), 1),
-            "by_age": round(statistics.median(f.tokens_per_second for f in by_age), 1),
+            name: round(statistics.median(f.tokens_per_second for f in floods), 1)
+            for name, floods in (("fair", fair), ("unbounded", unbounded), ("by_age", by_age))
         },
-        "throughput_fair_over_by_age": round(
-            statistics.median(f.tokens_per_second / a.tokens_per_second for f, a in zip(fair, by_age, strict=True)), 3
-        ),
+        "throughput_fair_over_unbounded": throughput_ratio(fair, unbounded),
+        "throughput_fair_over_by_age": throughput_ratio(fair, by_age),
     }
 
 
-def median_ratio(over: list[list[float]], under: list[list[float]]) -> float:
-    """Return the median over rounds of the ratio of the 99th percentiles."""
-    ratios = [percentile(a, 99) / percentile(b, 99) for a, b in zip(over, under, strict=True)]
+def throughput_ratio(over: list[Flood], under: list[Flood]) -> float:
+    """Return the median over rounds of the ratio of the tokens per second."""
+    ratios = [a.tokens_per_second / b.tokens_per_second for a, b in zip(over, under, strict=True)]
+    return round(statistics.median(ratios), 3)
+
+
+def median_ratio(over: list[list[float]], under: list[list[float]], percent: int = 99) -> float:
+    """Return the median over rounds of the ratio of these percentiles."""
+    ratios = [percentile(a, percent) / percentile(b, percent) for a, b in zip(over, under, strict=True)]
     return round(statistics.median(ratios), 2)
 
 
@@ -182,14 +200,14 @@ def percentile(values: Sequence[float], percent: int) -> float:
 def show(figures: dict[str, Any]) -> None:
     table = Table("the guest's requests", "p50, ms", "p99, ms", "p99 relative to alone")
     rows = [("alone", "guest_alone", 1.0), ("fair", "guest_fair", figures["p99_fair_over_alone"])]
+    rows.append(("unbounded", "guest_unbounded", figures["p99_unbounded_over_alone"]))
     rows.append(("by age", "guest_by_age", figures["p99_by_age_over_alone"]))
     for name, key, ratio in rows:
         table.add_row(name, str(figures[key]["p50_ms"]), str(figures[key]["p99_ms"]), f"{ratio}×")
     console = Console()
     console.print(table)
-    console.print(
-        f"tokens/s: {figures['tokens_per_second']}, fair relative to by age {figures['throughput_fair_over_by_age']}"
-    )
+    relative = figures["throughput_fair_over_unbounded"], figures["throughput_fair_over_by_age"]
+    console.print(f"tokens/s: {figures['tokens_per_second']}, fair relative to unbounded and by age: {relative}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class ScheduledSequence:
     charged: int = 0  # prompt tokens that its tenant was charged for
     seated: bool = False
     admitted_by_preemption: bool = False  # others were preempted for its seat
+    last_step: int = 0  # the shared step in which it decoded last, see `fair_pace`
 
     @property
     def pending(self) -> float:

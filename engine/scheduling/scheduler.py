@@ -8,12 +8,12 @@ Each is given to the tenant that has received the least service.
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import islice
 
 from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.scheduling import preemption
+from loragate.engine.scheduling.fair_pace import FairPace
 from loragate.engine.scheduling.fair_queue import AdapterQueue, FairQueue
 from loragate.engine.scheduling.overload import Deadlines, Overload, QueueBounds, QueueLoad
 from loragate.engine.scheduling.preemption import ScheduledSequence
@@ -35,6 +35,7 @@ class Limits:
     max_sequences: int
     max_model_len: int
     step_seconds: float | None = None  # of a step with prefill while others decode; None means no bound
+    max_slowdown: float | None = None  # of a step that tenants share, relative to one with one row; None: no bound
     queue: QueueBounds = field(default_factory=QueueBounds)
 
 
@@ -48,6 +49,7 @@ class Scheduler:
         self._counters = VirtualTokenCounters()
         self._overload = Overload(limits.queue, self._counters)
         self._times = StepTimes(limits.step_seconds)
+        self.pace = FairPace(limits.max_slowdown)
         self._bound = StepBound(limits.max_tokens)
         self._scheduled: dict[Sequence, ScheduledSequence] = {}
         self._index = SequenceIndex()
@@ -124,6 +126,8 @@ class Scheduler:
     def record_step(self, work: StepWork, seconds: float) -> None:
         """Record the duration of a step."""
         self._times.observe(work.decoding, work.prefill, seconds)
+        if not work.prefill:
+            self.pace.observe(work.decoding, seconds)
         self._bound.record_success()
         if self.waiting:
             self._overload.record_service(work.served, seconds)
@@ -199,14 +203,17 @@ class Scheduler:
 
         If blocks run out, the sequences that come last give theirs up.
         """
-        in_order = deque(entry.sequence for entry in self.seats.in_order)
+        entries = self.seats.in_order
+        in_order = deque(entry.sequence for entry in entries)
         max_rows = self._bound.rows
-        decoding = set(islice((s for s in in_order if s.remaining == 1 and not self._is_complete(s)), max_rows))
-        prefill = self._times.prefill_budget(max_rows - len(decoding), len(decoding))
+        shared = len({entry.tenant for entry in entries}) > 1
+        decoding, waiting = self._choose_decoding(entries, max_rows, shared=shared)
+        target = self.pace.target() if shared else None
+        prefill = self._times.prefill_budget(max_rows - len(decoding), len(decoding), target)
         rows: dict[Sequence, int] = {}
         while in_order:
             sequence = in_order.popleft()
-            if self._is_complete(sequence):
+            if sequence in waiting or self._is_complete(sequence):
                 continue
             self._blocks.reuse(sequence)
             tokens = 1 if sequence in decoding else min(sequence.remaining, prefill)
@@ -216,6 +223,17 @@ class Scheduler:
         for sequence in decoding & rows.keys():
             prefill -= self._add_draft(sequence, rows, prefill)
         return rows
+
+    def _choose_decoding(
+        self, entries: list[ScheduledSequence], max_rows: int, *, shared: bool
+    ) -> tuple[set[Sequence], set[Sequence]]:
+        """Return the sequences that decode in this step, and those that could but wait for a later one."""
+        able = [e for e in entries if e.sequence.remaining == 1 and not self._is_complete(e.sequence)]
+        if shared:
+            decoding = self.pace.choose(able, max_rows, prefill=len(able) < len(entries))
+        else:
+            decoding = {entry.sequence for entry in able[:max_rows]}
+        return decoding, {entry.sequence for entry in able} - decoding
 
     def _is_complete(self, sequence: Sequence) -> bool:
         """Return whether the sequence ends as soon as its last token is read."""

@@ -45,12 +45,16 @@ class StepTimes:
         self._prefill_seconds = _MEMORY * self._prefill_seconds + max(0.0, own)
         self._prefill_tokens = _MEMORY * self._prefill_tokens + prefill
 
-    def prefill_budget(self, max_tokens: int, decoding: int) -> int:
-        """Return the prefill tokens of the next step; `max_tokens` if no sequence decodes, as none would wait."""
+    def prefill_budget(self, max_tokens: int, decoding: int, shared_target: float | None = None) -> int:
+        """Return the prefill tokens of the next step; `max_tokens` if no sequence decodes, as none would wait.
+
+        `shared_target` is a further bound, for a step that tenants share.
+        """
         cost = self.seconds_per_prompt_token
-        if self._target is None or not decoding or not cost:
+        targets = [target for target in (self._target, shared_target) if target is not None]
+        if not targets or not decoding or not cost:
             return max_tokens
-        affordable = int((self._target - self._decode_seconds) / cost)
+        affordable = int((min(targets) - self._decode_seconds) / cost)
         return min(max_tokens, max(MIN_CHUNK, affordable))
 
 

@@ -58,6 +58,7 @@ _DEFAULT_MODEL_LEN = 4096  # for configs without a maximum
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
 _USUAL_RANK = 64  # every slot on the device has room for an adapter of this rank, if memory allows
+_CPU_SLOWDOWN = 2.5  # of a step that tenants share
 _USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
 
 
@@ -155,7 +156,7 @@ def build_core(
         config.max_full_weight_bytes,
         event_marker(loaded.base.device),
     )
-    scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
+    scheduler = Scheduler(_step_limits(loaded, config), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
     grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
     last = LastTokens(config.max_batch_size, loaded.base.device)
@@ -260,12 +261,14 @@ def padded_shapes(base: BaseModel, config: EngineConfig, max_model_len: int, scr
     ]
 
 
-def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:
+def _step_limits(loaded: LoadedModel, config: EngineConfig) -> Limits:
+    usual = _CPU_SLOWDOWN if loaded.base.device.type == "cpu" else None
     return Limits(
         max_tokens=config.max_batch_tokens,
         max_sequences=config.max_batch_size,
-        max_model_len=max_model_len,
+        max_model_len=loaded.manifest.max_model_len,
         step_seconds=None if config.max_step_ms is None else config.max_step_ms / 1000,
+        max_slowdown=config.max_slowdown or usual,
         queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
     )
 
