@@ -22,12 +22,13 @@ if cpu.available():
 _INTERVAL = 0.15  # seconds of computing between two readings
 
 
-@dataclass(slots=True)
+@dataclass
 class ThreadPolicy:
     """Decides on the number of threads, from `most` down to one.
 
     A team of n threads loses the share `delay` of its time by waiting for one of them, and 1/n by computing with one
-    fewer. So the number falls while the delay is above `worth` / n, and rises when a processor is free.
+    fewer. So the number falls while the delay is above `worth` / n, and rises when a processor is free and no thread of
+    the team waits for one.
 
     A rise that is followed by a fall within `trial` seconds was a mistake: the next one comes after twice the pause.
     Free processors may be reported wrongly, as in a container that sees its host's; so after `blind` seconds one more
@@ -37,6 +38,7 @@ class ThreadPolicy:
     most: int
     worth: float = 0.7
     enough: float = 0.6  # free processors that make another thread worthwhile
+    calm: float = 0.15  # the highest delay with which the number rises
     trial: float = 2.0
     pause: float = 0.5  # seconds between a fall and the next rise
     longest_pause: float = 60.0
@@ -54,7 +56,7 @@ class ThreadPolicy:
             self._pause = min(2 * self._pause, self.longest_pause) if failed else self.pause
             self._fell = now
             self.threads = max(1, self.threads - max(1, round(seen.delay)))
-        elif self.threads < self.most and now - self._fell >= self._pause:
+        elif self.threads < self.most and seen.delay <= self.calm and now - self._fell >= self._pause:
             if seen.free >= self.enough:
                 self._rise(now, max(1, round(seen.free)))
             elif now - self._fell >= self.blind:

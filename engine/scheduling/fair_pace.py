@@ -36,16 +36,10 @@ class FairPace:
         else:
             self._few, self._since = _updated(self._few, decoding, seconds), 0
 
-    def target(self) -> float | None:
-        """Return the longest duration of a shared step in seconds; None if it is not bounded or not known yet."""
-        if self.max_slowdown is None or self._few is None:
-            return None
-        return self.max_slowdown * self.estimate(1)
-
-    def estimate(self, rows: int) -> float:
-        """Return the duration of a step with so many rows and without prefill, in seconds."""
-        assert self._few is not None
-        return max(0.0, self._few.seconds + self._seconds_per_row * (rows - self._few.rows))
+    def seconds_for_prefill(self, decoding: int) -> float | None:
+        """Return the time that a shared step with so many decoding rows has for prompts; None if it is not bounded."""
+        target = self._target
+        return None if target is None else target - self._estimate(decoding)
 
     def choose(self, decoding: Seq[ScheduledSequence], max_rows: int, *, prefill: bool) -> set[Sequence]:
         """Return those of a shared step's sequences that decode in it; `prefill`: prompts are to be computed, too."""
@@ -65,11 +59,25 @@ class FairPace:
         self._since += 1
         if tenants <= _FEW and (self._few is None or self._since > _STALE):
             return tenants
-        target = self.target()
+        if self._many is None:
+            return 2 * _FEW  # to learn from
+        target = self._target
         if target is None or not self._seconds_per_row:
             return 1 << 30
-        room = target - self.estimate(1)
+        room = target - self._estimate(1)
         return 1 + int((room / 2 if prefill else room) / self._seconds_per_row)
+
+    @property
+    def _target(self) -> float | None:
+        """The longest duration of a shared step in seconds; None if it is not bounded or not known yet."""
+        if self.max_slowdown is None or self._few is None:
+            return None
+        return self.max_slowdown * self._estimate(1)
+
+    def _estimate(self, rows: int) -> float:
+        """Return the duration of a step with so many rows and without prefill, in seconds."""
+        assert self._few is not None
+        return max(0.0, self._few.seconds + self._seconds_per_row * (rows - self._few.rows))
 
     @property
     def _seconds_per_row(self) -> float:

@@ -208,8 +208,8 @@ class Scheduler:
         max_rows = self._bound.rows
         shared = len({entry.tenant for entry in entries}) > 1
         decoding, waiting = self._choose_decoding(entries, max_rows, shared=shared)
-        target = self.pace.target() if shared else None
-        prefill = self._times.prefill_budget(max_rows - len(decoding), len(decoding), target)
+        left = self.pace.seconds_for_prefill(len(decoding)) if shared else None
+        prefill = self._times.prefill_budget(max_rows - len(decoding), len(decoding), left)
         rows: dict[Sequence, int] = {}
         while in_order:
             sequence = in_order.popleft()

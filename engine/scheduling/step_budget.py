@@ -45,17 +45,18 @@ class StepTimes:
         self._prefill_seconds = _MEMORY * self._prefill_seconds + max(0.0, own)
         self._prefill_tokens = _MEMORY * self._prefill_tokens + prefill
 
-    def prefill_budget(self, max_tokens: int, decoding: int, shared_target: float | None = None) -> int:
+    def prefill_budget(self, max_tokens: int, decoding: int, seconds: float | None = None) -> int:
         """Return the prefill tokens of the next step; `max_tokens` if no sequence decodes, as none would wait.
 
-        `shared_target` is a further bound, for a step that tenants share.
+        `seconds` is a further bound, on the time for prefill.
         """
         cost = self.seconds_per_prompt_token
-        targets = [target for target in (self._target, shared_target) if target is not None]
-        if not targets or not decoding or not cost:
+        bounds = [] if seconds is None else [seconds]
+        if self._target is not None:
+            bounds.append(self._target - self._decode_seconds)
+        if not bounds or not decoding or not cost:
             return max_tokens
-        affordable = int((min(targets) - self._decode_seconds) / cost)
-        return min(max_tokens, max(MIN_CHUNK, affordable))
+        return min(max_tokens, max(MIN_CHUNK, int(min(bounds) / cost)))
 
 
 _CLEAN_STEPS = 64

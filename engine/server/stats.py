@@ -45,6 +45,7 @@ def build_stats(
         preemptions=core.scheduler.preemptions,
         cuda_graph_steps=core.graphs.replayed,
         cuda_graph_capture_failures=core.graphs.failed,
+        threads=core.governor.threads,
         adapter_loads=pool.counters.loads,
         adapter_evictions=pool.counters.evictions,
         adapter_reads=pool.counters.reads,

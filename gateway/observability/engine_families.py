@@ -37,6 +37,7 @@ _GAUGES = (
     ("kv_blocks_capacity", "kv_blocks_total", "KV cache blocks in total."),
     ("adapter_slots_used", "slots_used", "Adapters on the device."),
     ("adapter_slots_capacity", "slots_total", "Adapter slots on the device."),
+    ("threads", "threads", "Threads that steps are computed with; fewer while other processes take the processors."),
 )
 _HISTOGRAMS = (
     ("request_queue_time_seconds", "queue_seconds", "Time from a request's receipt to its first step."),

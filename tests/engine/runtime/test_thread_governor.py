@@ -85,6 +85,13 @@ def test_a_processor_that_is_partly_free_is_left_to_others() -> None:
     assert set(simulate(policy, lambda now, n: Contention(0, 0.4), 50)) == {1}
 
 
+def test_a_team_that_waits_for_processors_takes_none_that_seem_free() -> None:
+    """As beside nice processes of other sessions, which do not yield."""
+    policy = ThreadPolicy(2)
+    assert policy.decide(0, Contention(1, 0)) == 1
+    assert set(simulate(policy, lambda now, n: Contention(delay=0.75, free=1.2), 300)) == {1}
+
+
 def test_processors_that_only_seem_free_are_tried_ever_less_often() -> None:
     """As in a container that sees its host's processors, or beside a nice process of another session."""
     threads = simulate(ThreadPolicy(2), lambda now, n: Contention(delay=float(n - 1), free=1.0), 600)
@@ -143,14 +150,19 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
     return FakeProc(tmp_path, [11, 12], processors=3)
 
 
-def test_contention_is_read_from_the_kernels_counters(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("own_niceness", "free"), [(0, 1.0), (10, 0.0)])
+def test_contention_is_read_from_the_kernels_counters(
+    own_niceness: int, free: float, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = iter([100.0, 102.0, 104.0])
     monkeypatch.setattr(contention.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(contention.os, "getpriority", lambda *which: own_niceness)
     meter = ContentionMeter([11, 12], processors={0, 1})
     proc.write({11: 0.5, 12: 1.0}, free=1.0)
     assert meter.read(busy=2.0) == pytest.approx((0.75, 1.0))  # two processors were idle for one of two seconds
     proc.write({11: 0.5, 12: 1.0}, free=2.0, nice=1.0)
-    assert meter.read(busy=1.0) == pytest.approx((0.0, 1.0))  # they were free for both; half of it because we rested
+    # Both were idle for a second and ran nice processes, or a nice team, for another; for half of it the team rested.
+    assert meter.read(busy=1.0) == pytest.approx((0.0, free))
     meter.close()
 
 

@@ -111,12 +111,12 @@ def test_steps_that_take_long_once_change_little() -> None:
     for _ in range(64):
         engine.submit("flood", prompt=8, new=5000)
     guest_steps(engine, 5)
-    before = engine.scheduler.pace.target()
+    before = engine.scheduler.pace._target
     assert before is not None
     (guest,) = engine.submit("guest", prompt=8, new=1)
     while guest not in engine.finished:
         engine.step()
         engine.scheduler.record_step(engine.scheduler.work, 1.0)
-    after = engine.scheduler.pace.target()
+    after = engine.scheduler.pace._target
     assert after is not None
     assert after < 1.2 * before
