@@ -9,10 +9,10 @@ from collections.abc import Sequence as Seq
 from loragate.engine.scheduling.preemption import ScheduledSequence
 from loragate.engine.sequence.sequence import Sequence
 
-_MEMORY = 0.9  # weight of a sample after one further sample
+_MEMORY = 0.8  # weight of a sample after one further sample
 _OUTLIER = 2.0  # samples count at most as so many times what is known: the first step of each size takes long
 _FEW = 4  # rows of a step whose duration stands for one row's
-_STALE = 64  # steps after which that duration is measured again
+_STALE = 32  # steps after which that duration is measured again
 
 
 class FairPace:
@@ -46,8 +46,7 @@ class FairPace:
         if self.max_slowdown is None:
             return {entry.sequence for entry in decoding[:max_rows]}
         self._step += 1
-        in_turn = sorted(decoding, key=lambda entry: (entry.tenant.counter, entry.last_step, entry.order))
-        first, further = _divide(in_turn)
+        first, further = _divide(sorted(decoding, key=_turn))
         limit = min(max_rows, self._rows(len(first), prefill=prefill))
         chosen = [*first, *further][: max(limit, min(len(first), max_rows))]
         for entry in chosen:
@@ -57,7 +56,7 @@ class FairPace:
     def _rows(self, tenants: int, *, prefill: bool) -> int:
         """Return the number of rows for which there is time."""
         self._since += 1
-        if tenants <= _FEW and (self._few is None or self._since > _STALE):
+        if not prefill and tenants <= _FEW and (self._few is None or self._since > _STALE):
             return tenants
         if self._many is None:
             return 2 * _FEW  # to learn from
@@ -100,6 +99,12 @@ def _updated(sample: _Sample | None, rows: int, seconds: float) -> _Sample:
         return _Sample(rows, seconds)
     seconds = min(seconds, _OUTLIER * sample.seconds)
     return _Sample(_MEMORY * sample.rows + (1 - _MEMORY) * rows, _MEMORY * sample.seconds + (1 - _MEMORY) * seconds)
+
+
+def _turn(entry: ScheduledSequence) -> tuple[float, int, int, int]:
+    """Return the sort key: fair order, but within a tenant's priority those first that waited longest."""
+    counter, (priority, arrival) = entry.order
+    return counter, priority, entry.last_step, arrival
 
 
 def _divide(entries: Seq[ScheduledSequence]) -> tuple[list[ScheduledSequence], list[ScheduledSequence]]:

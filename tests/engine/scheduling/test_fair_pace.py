@@ -91,6 +91,29 @@ def test_sequences_that_waited_decode_next() -> None:
     assert max(gaps.values()) <= 4, "about every third step, as 26 of 61 rows fit"
 
 
+def test_a_stream_of_prompts_does_not_stop_a_flood() -> None:
+    """Steps without prefill, by which durations are measured again, do not occur then."""
+    engine = start(max_slowdown=2.5)
+    guest_steps(engine, 3)
+    flood = [engine.submit("flood", prompt=8, new=5000)[0] for _ in range(40)]
+    guest_steps(engine, 5)
+    engine.submit("guest", prompt=20_000, new=1)
+    generated = sum(sequence.generated for sequence in flood)
+    assert all(engine.scheduler.work.prefill for _ in range(200) if timed_step(engine))
+    assert sum(sequence.generated for sequence in flood) - generated > 200 * 10
+
+
+def test_higher_priorities_of_a_tenant_decode_first() -> None:
+    engine = start(max_slowdown=1.5)
+    guest_steps(engine, 3)
+    flood = [engine.submit("flood", prompt=8, new=5000, priority=number % 2)[0] for number in range(40)]
+    engine.submit("guest", prompt=8, new=5000)
+    for _ in range(100):
+        timed_step(engine)
+    urgent = {sequence for sequence in flood if sequence.request.share.priority}
+    assert min(s.generated for s in urgent) > 2 * max(s.generated for s in flood if s not in urgent)
+
+
 def test_every_tenant_has_a_row_in_each_step() -> None:
     engine = start(max_slowdown=1.0)
     guest_steps(engine, 2)
