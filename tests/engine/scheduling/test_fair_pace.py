@@ -5,6 +5,7 @@ from statistics import mean
 import pytest
 from stepping import Stepping
 
+from loragate.engine.scheduling.fair_pace import FairPace
 from loragate.engine.scheduling.scheduler import Limits
 from loragate.engine.sequence.sequence import Sequence
 
@@ -127,19 +128,14 @@ def test_every_tenant_has_a_row_in_each_step() -> None:
         assert len(set(rows) & {tenants[0], *more}) == 1
 
 
-def test_steps_that_take_long_once_change_little() -> None:
+def test_a_step_that_takes_long_once_changes_little() -> None:
     """The first step of each size compiles its products."""
-    engine = start(max_slowdown=2.5)
-    guest_steps(engine, 3)
-    for _ in range(64):
-        engine.submit("flood", prompt=8, new=5000)
-    guest_steps(engine, 5)
-    before = engine.scheduler.pace._target
-    assert before is not None
-    (guest,) = engine.submit("guest", prompt=8, new=1)
-    while guest not in engine.finished:
-        engine.step()
-        engine.scheduler.record_step(engine.scheduler.work, 1.0)
-    after = engine.scheduler.pace._target
-    assert after is not None
-    assert after < 1.2 * before
+    pace = FairPace(2.5)
+    for _ in range(20):
+        pace.observe(1, ALONE)
+        pace.observe(60, 4 * ALONE)
+    before = pace.seconds_for_prefill(1)
+    pace.observe(1, 100 * ALONE)
+    after = pace.seconds_for_prefill(1)
+    assert before == pytest.approx(1.5 * ALONE)
+    assert after == pytest.approx(before, rel=0.25)
