@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,9 +172,11 @@ def enter(group: Path) -> None:
 
 def remove(group: Path) -> None:
     """Remove a control group as soon as its processes have ended."""
-    while (group / "cgroup.procs").read_text():
+    for _ in range(100):
+        with suppress(OSError):
+            group.rmdir()
+            return
         time.sleep(0.1)
-    group.rmdir()
 
 
 def summarize(turns: dict[tuple[str, str], list[dict[str, float]]]) -> dict[str, Any]:
