@@ -71,6 +71,18 @@ def test_the_proofs_of_the_security_page_exist() -> None:
     assert not missing
 
 
+def test_each_attack_of_the_security_page_has_a_row_with_a_test() -> None:
+    page = (ROOT / "docs/security.md").read_text()
+    tables = re.findall(
+        r"^\| attack or fault \| response \| test \|\n\|---\|---\|---\|\n((?:\|.+\n?)+)", page, re.MULTILINE
+    )
+    rows = [row.strip("| ").split(" | ") for table in tables for row in table.splitlines()]
+    assert len({attack for attack, *_ in rows}) == len(rows) >= 150
+    assert not [
+        row for row in rows if len(row) != 3 or not re.fullmatch(r"`[\w/]+\.py::\w+`(, `[\w/]+\.py::\w+`)*", row[2])
+    ]
+
+
 def test_every_hyperparameter_is_explained_with_its_bounds() -> None:
     rows = [line for line in (ROOT / "docs/fine-tuning.md").read_text().splitlines() if line.startswith("| `")]
     for name, field in DpoHyperparameters.model_json_schema()["properties"].items():
