@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-import secrets
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,66 +11,15 @@ from typing import Any
 import grpc
 import grpc.aio
 import httpx
-import numpy as np
 
 from loragate.v1.inference_pb2 import GenerateRequest, TokenIds
 from loragate.v1.inference_pb2_grpc import InferenceServiceStub
 
+from .chaos_records import Question, RequestRecord
 from .workers import Tenant
 
-PROMPTS: tuple[tuple[int, ...], ...] = ((5, 9, 13, 21, 200, 7), (40, 41, 42), (7,) * 40)
-LENGTHS = (4, 24, 120)
 _TIMEOUT_SECONDS = 90.0  # seconds; a request that takes longer hangs
-_TYPED = {429: ("rate_limit_error",), 503: ("server_error",)}
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question, which has the same answer through every interface."""
-
-    what: str  # text, chat or vector
-    model: str
-    prompt: tuple[int, ...]
-    tokens: int
-
-    @property
-    def interfaces(self) -> tuple[str, ...]:
-        if self.what == "text":
-            return ("completion", "completion stream", "gRPC", "gRPC stream")
-        return ("chat", "chat stream") if self.what == "chat" else ("embedding",)
-
-
-def questions(models: tuple[str, ...]) -> list[Question]:
-    texts = [Question("text", model, prompt, length) for model in models for prompt in PROMPTS for length in LENGTHS]
-    chats = [Question("chat", model, prompt, 24) for model in models for prompt in PROMPTS]
-    vectors = [Question("vector", model, prompt, 0) for model in models for prompt in PROMPTS]
-    return texts + chats + vectors
-
-
-@dataclass
-class RequestRecord:
-    """The response to one request.
-
-    `usage` has the prompt and completion tokens that the response reported; None if the client did not see its end.
-    """
-
-    tenant_id: str
-    question: Question
-    interface: str
-    id: str = field(default_factory=lambda: f"chaos_{secrets.token_hex(8)}")
-    outcome: str = "disconnected"
-    usage: tuple[int, int] | None = None
-    pieces: int = 0
-    text: str = ""
-    vector: list[float] | None = None
-
-    def contradicts(self, baseline: "RequestRecord") -> bool:
-        """Return whether the response differs from the one without faults."""
-        if self.vector is not None:
-            return not np.allclose(self.vector, baseline.vector, atol=1e-4)
-        if self.outcome != "completed":
-            return not baseline.text.startswith(self.text)
-        return (self.text, self.usage) != (baseline.text, baseline.usage)
+_TYPED = {401: ("invalid_request_error",), 429: ("rate_limit_error",), 503: ("server_error",)}
 
 
 class Defect(Exception):
@@ -94,7 +43,7 @@ class Client:
 
     async def ask(self, question: Question, interface: str, leave_after: int | None = None) -> RequestRecord:
         """Send the question through one interface and record the response. Raise Defect if it is wrong."""
-        record = RequestRecord(self._tenant.id, question, interface)
+        record = RequestRecord(self._tenant.id, self._tenant.key_id, question, interface)
         send: Mapping[str, Callable[[RequestRecord, int | None], Coroutine[Any, Any, None]]] = {
             "completion": self._whole,
             "completion stream": self._stream,
@@ -115,6 +64,7 @@ class Client:
             record.outcome = "cut"
         except grpc.aio.AioRpcError as error:
             record.outcome = _rpc_outcome(error)
+        record.ended = time.time()
         return record
 
     async def _whole(self, record: RequestRecord, leave_after: int | None) -> None:
@@ -148,15 +98,18 @@ class Client:
                 if not line:
                     continue
                 data = line.removeprefix("data: ")
+                if record.outcome == "completed":
+                    _defect(f"after the end of a stream: {data}")
                 if data == "[DONE]":
                     record.outcome = "completed" if record.usage else _defect("end of stream without usage")
-                    return
+                    continue
                 self._take(record, json.loads(data))
                 if record.outcome.startswith("error"):
                     return
                 if leave_after is not None and record.pieces > leave_after:
                     raise Disconnected
-        record.outcome = _defect("stream without an end event")
+        if record.outcome != "completed":
+            _defect("stream without an end event")
 
     def _take(self, record: RequestRecord, event: dict[str, Any]) -> None:
         if "error" in event:
@@ -170,6 +123,7 @@ class Client:
             piece = choice["delta"].get("content") or "" if "delta" in choice else choice["text"]
             record.text += piece
             record.pieces += bool(piece)
+            record.ends += bool(choice["finish_reason"])
 
     def _metadata(self, record: RequestRecord) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {self._tenant.key}"), ("x-request-id", record.id))
@@ -190,6 +144,7 @@ class Client:
         async for piece in call:
             record.text += piece.text
             record.pieces += bool(piece.text)
+            record.ends += sum(bool(choice.finish_reason) for choice in piece.choices)
             if piece.HasField("usage"):
                 record.usage = (piece.usage.prompt_tokens, piece.usage.completion_tokens)
             elif leave_after is not None and record.pieces > leave_after:
@@ -219,7 +174,7 @@ def _message(question: Question) -> GenerateRequest:
 
 
 def _outcome(status: int, content: bytes) -> str:
-    """Return the outcome of a status. Raise Defect unless an error is a typed 429 or 503."""
+    """Return the outcome of a status. Raise Defect unless an error is a typed 401, 429 or 503."""
     if status == 200:
         return "completed"
     error = json.loads(content).get("error", {})
@@ -239,6 +194,8 @@ def _rpc_outcome(error: grpc.aio.AioRpcError) -> str:
             return "503 over gRPC" if from_gateway else "cut"
         case grpc.StatusCode.RESOURCE_EXHAUSTED if from_gateway:
             return "429 over gRPC"
+        case grpc.StatusCode.UNAUTHENTICATED if from_gateway:
+            return "401 over gRPC"
     return _defect(f"{error.code()} {error.details()}")
 
 

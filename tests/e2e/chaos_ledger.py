@@ -1,15 +1,15 @@
-"""Comparison of the ledger after the chaos run with the responses that clients received."""
+"""The ledger after the chaos run."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
+from history import Row
 from sqlalchemy import select
 
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.usage import UsageRecordRow, UsageSumRow
-
-from .chaos_clients import RequestRecord
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,29 @@ class Entry:
 
     id: str
     tenant_id: str
+    key_id: str
     request_id: str
+    adapter: str | None
+    adapter_version: int | None
+    started_at: datetime
     prompt_tokens: int
     completion_tokens: int
+    generated_tokens: int | None
     outcome: str
+
+    def observed(self) -> Row:
+        """Return the row as a part of a history."""
+        return Row(
+            request_id=self.request_id,
+            tenant_id=self.tenant_id,
+            key_id=self.key_id,
+            adapter=self.adapter,
+            version=self.adapter_version,
+            started=self.started_at.timestamp(),
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            generated_tokens=self.generated_tokens or 0,
+        )
 
 
 async def entries(database_url: str) -> list[Entry]:
@@ -55,30 +74,3 @@ def sums_of(ledger: Iterable[Entry]) -> Counter[str]:
         found[f"{entry.tenant_id} requests"] += 1
         found[f"{entry.tenant_id} tokens"] += entry.prompt_tokens + entry.completion_tokens
     return found
-
-
-def disagreements(ledger: Iterable[Entry], records: Iterable[RequestRecord]) -> list[str]:
-    """Return a description of each disagreement; an empty list if the ledger balances."""
-    by_request: dict[str, list[Entry]] = {}
-    for entry in ledger:
-        by_request.setdefault(entry.request_id, []).append(entry)
-    return [text for each in records if (text := _disagreement(each, by_request.get(each.id, [])))]
-
-
-def _disagreement(record: RequestRecord, found: list[Entry]) -> str:
-    request = f"{record.interface} {record.id} ({record.outcome}, received {record.usage or record.pieces})"
-    if len(found) > 1:
-        return f"{request} is counted {len(found)} times: {found}"
-    if not found:
-        return f"{request} is not in the ledger" if record.usage or record.pieces else ""
-    [entry] = found
-    billed = (entry.prompt_tokens, entry.completion_tokens)
-    if entry.tenant_id != record.tenant_id:
-        return f"{request} is billed to another tenant: {entry}"
-    if record.usage is not None and billed != record.usage:
-        return f"{request} is billed differently: {entry}"
-    if entry.completion_tokens < record.pieces:
-        return f"{request} is billed too little: {entry}"
-    if record.outcome[:3] in ("429", "503") and not record.pieces and any(billed):
-        return f"{request} is billed without a response: {entry}"
-    return ""

@@ -1,4 +1,5 @@
-"""Clients of all kinds for minutes, while gateway workers, the engine and Redis are killed at random.
+"""Clients of all kinds for minutes, while gateway workers, the engine and Redis are killed at random, versions of an
+adapter are published and keys are revoked.
 
 CHAOS_SECONDS=20 pytest -m long tests/e2e/test_chaos.py -k sqlite   # a quick look
 CHAOS_SEED=7 …                                                      # the same order of faults again
@@ -18,14 +19,17 @@ from typing import Any
 import grpc.aio
 import httpx
 import pytest
+from history import History, Release, Revocation, violations
 from redis_server import RedisServer
 from rich.console import Console
 from rich.table import Table
 from running_server import RunningServer, client, ok, until, upload
 
-from .chaos_clients import Client, Crowd, Question, RequestRecord, questions
+from .chaos_clients import Client, Crowd
 from .chaos_faults import Faults
-from .chaos_ledger import Entry, disagreements, entries, sums, sums_of
+from .chaos_history import Releases, Texts, revoke
+from .chaos_ledger import Entry, entries, sums, sums_of
+from .chaos_records import Question, RequestRecord, questions
 from .conftest import Tiny
 from .workers import MODEL, Tenant, Workers, database
 
@@ -36,7 +40,10 @@ CLIENTS = 5  # of each tenant
 MAX_CONCURRENCY = 6
 # Each tenant's adapters and their folders: the same name can be another adapter.
 ADAPTERS = {"acme": {"a": "a", "b": "b"}, "globex": {"a": "d", "c": "c"}, "initech": {"a": "b"}}
+RELEASED = ("initech", "a")  # new versions of this adapter are published all the time
 LEASE_SECONDS = 30
+# Within 5 seconds a change applies in all workers; then a request has to be read, tokenized and admitted.
+BOUND_SECONDS = 5 + 2
 _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # so that tenants reach different workers
     ("grpc.enable_retries", 0),  # a request that is sent twice is rightly counted twice
@@ -81,31 +88,45 @@ async def test_the_ledger_balances_after_chaos(run: Run, tiny: Tiny, capsys: pyt
         name: workers.tenant(max_concurrency=MAX_CONCURRENCY, **({"tokens_per_day": day} if name == "initech" else {}))
         for name in ADAPTERS
     }
-    faults = Faults(workers, rng)
+    faults, stopping = Faults(workers, rng), asyncio.Event()
+    releases = Releases(tenants["initech"], "a", ("b", "c"), tiny, random.Random(rng.random()))
     async with AsyncExitStack() as stack:
-        crowds = [await _crowd(stack, tenant, name, tiny, rng) for name, tenant in tenants.items()]
+        crowds = [await _crowd(stack, tenant, name, rng) for name, tenant in tenants.items()]
+        for name, tenant in tenants.items():
+            _upload_adapters(tenant, name, tiny)
         baselines = [await crowd.baseline() for crowd in crowds]
         _check_that_models_differ(baselines)
+        leavers = [tenant.another_key() for tenant in tenants.values()]
+        leaving = [await _crowd(stack, tenant, name, rng) for name, tenant in zip(tenants, leavers, strict=True)]
         clients = [asyncio.create_task(crowd.run()) for crowd in crowds for _ in range(CLIENTS)]
+        clients += [asyncio.create_task(crowd.run()) for crowd in leaving]
+        clients.append(asyncio.create_task(releases.run(stopping)))
         striking = asyncio.create_task(faults.strike(run.seconds))
+        revoking = asyncio.gather(*(_revoke_later(each, rng.uniform(0.2, 0.6) * run.seconds) for each in leavers))
         await asyncio.wait({striking, *clients}, return_when=asyncio.FIRST_COMPLETED)
-        for crowd in crowds:
+        for crowd in (*crowds, *leaving):
             crowd.stopping.set()
+        stopping.set()
         await striking
         await asyncio.gather(*clients)
+        revocations = await revoking
     until(lambda: _is_calm(workers), 120)
     ledger = await entries(run.database_url)
-    records = [each for crowd in crowds for each in crowd.records]
+    records = [each for crowd in (*crowds, *leaving) for each in crowd.records]
     with capsys.disabled():
         _show(faults, records, ledger, {tenant.id: name for name, tenant in tenants.items()})
+        print(f"{len(releases.attempts)} publications, {len(revocations)} revocations")
 
+    released = (tenants[RELEASED[0]].id, RELEASED[1])
     assert [
         (each.interface, each.question, each.outcome, each.text)
-        for crowd, answers in zip(crowds, baselines, strict=True)
+        for crowd, answers in zip(crowds + leaving, baselines * 2, strict=True)
         for each in crowd.records
-        if each.contradicts(answers[each.question])
+        if (each.tenant_id, each.question.model) != released and each.contradicts(answers[each.question])
     ] == [], "wrong answers"
-    assert disagreements(ledger, records) == []
+    history = _history(records, ledger, _releases(tenants, releases), revocations)
+    assert violations(history, Texts(tiny)) == []
+    assert any(each.outcome[:3] == "401" for each in records), "nothing was sent after a revocation"
     by_width = await sums(run.database_url)
     assert by_width == {"hour": sums_of(ledger), "day": sums_of(ledger)}
     assert sums_of(ledger)[f"{tenants['initech'].id} tokens"] <= day
@@ -113,12 +134,38 @@ async def test_the_ledger_balances_after_chaos(run: Run, tiny: Tiny, capsys: pyt
         await _check_that_no_lease_leaked(tenants[name])
 
 
-async def _crowd(stack: AsyncExitStack, tenant: Tenant, name: str, tiny: Tiny, rng: random.Random) -> Crowd:
-    base_url = tenant.workers.server.base_url
-    headers = {"authorization": f"Bearer {tenant.key}"}
-    with client(base_url, tenant.key) as http:
+def _history(
+    records: list[RequestRecord], ledger: list[Entry], releases: list[Release], revocations: list[Revocation]
+) -> History:
+    requests, rows = [each.observed(MODEL) for each in records], [each.observed() for each in ledger]
+    return History(requests, rows, releases, revocations, BOUND_SECONDS)
+
+
+def _releases(tenants: dict[str, Tenant], published: Releases) -> list[Release]:
+    """Return all versions of all adapters."""
+    first = [
+        Release(tenant_id=tenants[name].id, adapter=adapter, version=1, content=folder, begun=0.0, done=0.0)
+        for name, adapters in ADAPTERS.items()
+        for adapter, folder in adapters.items()
+        if (name, adapter) != RELEASED
+    ]
+    return first + published.known(initial=ADAPTERS[RELEASED[0]][RELEASED[1]])
+
+
+async def _revoke_later(tenant: Tenant, seconds: float) -> Revocation:
+    await asyncio.sleep(seconds)
+    return await revoke(tenant)
+
+
+def _upload_adapters(tenant: Tenant, name: str, tiny: Tiny) -> None:
+    with client(tenant.workers.server.base_url, tenant.key) as http:
         for adapter, folder in ADAPTERS[name].items():
             ok(upload(http, adapter, tiny.adapters[folder]))
+
+
+async def _crowd(stack: AsyncExitStack, tenant: Tenant, name: str, rng: random.Random) -> Crowd:
+    base_url = tenant.workers.server.base_url
+    headers = {"authorization": f"Bearer {tenant.key}"}
     options = [
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),

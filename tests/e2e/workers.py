@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import grpc
@@ -99,6 +99,15 @@ class Tenant:
     workers: Workers
     id: str
     key: str
+
+    @property
+    def key_id(self) -> str:
+        return self.key.split("-")[1]
+
+    def another_key(self) -> "Tenant":
+        """Return the tenant with a new key."""
+        with self.workers.server.admin() as admin:
+            return replace(self, key=ok(admin.post(f"/admin/v1/tenants/{self.id}/keys"))["secret"])
 
     @asynccontextmanager
     async def rest(self) -> AsyncIterator[httpx.AsyncClient]:
