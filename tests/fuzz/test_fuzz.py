@@ -43,11 +43,11 @@ class Fuzzer:
         self.runs = 0
         self._target = target
 
-    def round(self, number: int) -> None:
+    def round(self, number: int, runs: int = _ROUND) -> None:
         """Run some inputs, of which those with this number are always the same for the same seeds."""
 
         @seed(number)
-        @settings(max_examples=_ROUND, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=runs, database=None, deadline=None, suppress_health_check=list(HealthCheck))
         @given(inputs(tuple(self.seeds), self._target.words))
         def run(raw: bytes) -> None:
             found = arcs_of(lambda: run_in_time(self._target, raw), self._target.files)
@@ -68,7 +68,7 @@ def test_the_seeds_and_a_few_others_are_handled(name: str) -> None:
     for raw in target.seeds:
         fuzzer.arcs |= arcs_of(lambda raw=raw: run_in_time(target, raw), target.files)  # type: ignore[misc]
     before = len(fuzzer.arcs)
-    fuzzer.round(1)
+    fuzzer.round(1, runs=30)
     assert len(fuzzer.arcs) > before > 10
     assert len(fuzzer.seeds) > len(target.seeds)
 
@@ -91,7 +91,7 @@ def test_a_defect_is_found_and_made_small() -> None:
 
 def _rounds(fuzzer: Fuzzer, rounds: int) -> None:
     for number in range(rounds):
-        fuzzer.round(number)
+        fuzzer.round(number, runs=100)
 
 
 @pytest.mark.long
