@@ -1,4 +1,5 @@
-"""Validation of request bodies, and its errors as text. Errors never quote the input."""
+"""Validation of request bodies, and its errors as text. Errors quote nothing of the input but the beginnings of names of
+unknown fields."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ _MESSAGES = {
     "missing": "this field is required",
     "extra_forbidden": "there is no such field",
 }
+_NAME_CHARACTERS = 100
+_MESSAGE_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,15 @@ def first_invalid_field(errors: Sequence[Mapping[str, Any]]) -> InvalidField:
     first = errors[0]
     path = [*first["loc"], *_named_field(first)]
     message = _MESSAGES.get(first["type"], first["msg"].rstrip("."))
-    return InvalidField(".".join(str(part) for part in path) or None, message, first["type"] == "extra_forbidden")
+    param = ".".join(_shown(str(part), _NAME_CHARACTERS) for part in path) or None
+    return InvalidField(param, _shown(message, _MESSAGE_CHARACTERS), first["type"] == "extra_forbidden")
+
+
+def _shown(text: str, characters: int) -> str:
+    """Return a text as errors show it. Clients choose the names of unknown fields, which may have megabytes."""
+    if len(text) > characters:
+        text = f"{text[:characters]}…"
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _document_path(document: Any, error: Mapping[str, Any]) -> list[Any]:

@@ -96,6 +96,8 @@ def test_a_bad_line_is_named_with_its_reason(document: Any, words: str, param: s
         (b'{"text": "\x00"}\n', "not valid JSON"),
         (b'{"text": 1e400}\n', "valid string"),
         (b'{"text": "a", "text": "b"}\n', "the same field twice"),
+        (b'{"text": "a", "\xe2\x80\xae": 1}\n', "Invalid '\\u202e': there is no such field"),
+        (b'{"text": "a", "' + b"x" * 1_000_000 + b'": 1}\n', "Invalid '" + "x" * 100 + "…': there is no such field"),
         (b'{"messages": [{"role": "user", "role": "assistant", "content": "b"}]}\n', "the same field twice"),
         (jsonl({"text": "a", "messages": [USER, REPLY]}), "it matches more than one format (chat, text)"),
         (jsonl({"anything": 1}), "none of the known formats (chat: 'messages'; completion: 'prompt', 'completion'"),
