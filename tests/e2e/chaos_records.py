@@ -66,7 +66,9 @@ class RequestRecord:
 
     def observed(self, base_model: str) -> Request:
         """Return the record as a part of a history. The reference knows the texts of completions."""
+        # Over gRPC, a stream that was cut off ends with the status of a rejection.
         status = {"401": UNAUTHENTICATED, "429": REJECTED, "503": REJECTED}
+        rejected = None if self.pieces else status.get(self.outcome[:3])
         whole = self.interface in ("chat", "completion", "embedding", "gRPC")
         return Request(
             id=self.id,
@@ -76,7 +78,7 @@ class RequestRecord:
             question=(self.question.prompt, self.question.tokens) if self.question.what == "text" else None,
             sent=self.sent,
             ended=self.ended,
-            outcome=COMPLETED if self.outcome == "completed" else status.get(self.outcome[:3], self.outcome),
+            outcome=COMPLETED if self.outcome == "completed" else rejected or self.outcome,
             ends=int(self.outcome == "completed") if whole else self.ends,
             usage=self.usage,
             pieces=self.pieces,
