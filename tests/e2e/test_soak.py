@@ -1,6 +1,6 @@
 """Mixed traffic of several tenants for half an hour: memory, open files and tasks of gateway and engine stay bounded.
 
-SOAK_SECONDS=60 pytest -m long tests/e2e/test_soak.py   # a quick look; the bound on memory needs longer
+SOAK_SECONDS=60 pytest -m long tests/e2e/test_soak.py   # a quick look, without the bound on memory
 SOAK_SEED=7 …                                           # the same order of actions again
 """
 
@@ -30,6 +30,12 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * 3600)]
 MODEL = "tiny-llama"
 TENANTS = 4
 CLIENTS = 3  # of each tenant
+SMALL_CACHES = {  # which are full soon, so that later growth is no cache's
+    "LORAGATE_ENGINE__ADAPTER_SLOTS": "2",
+    "LORAGATE_ENGINE__ADAPTER_HOST_BYTES": str(4 << 20),
+    "LORAGATE_ENGINE__KV_CACHE_TOKENS": "8192",
+    "LORAGATE_ENGINE__KV_HOST_BYTES": str(4 << 20),
+}
 WARM_UP = 0.25  # of the time: caches and allocators fill
 GROWTH_BYTES = 48 << 20  # afterwards, of a process at rest
 MORE_FILES = 8  # pooled connections come and go
@@ -49,8 +55,8 @@ class Usage:
 def server(tiny: Tiny, tmp_path: Path) -> Iterator[RunningServer]:
     (tmp_path / "tasks").mkdir()
     overlay = str(Path(__file__).parent / "soak_overlay")
-    environment = {"PYTHONPATH": overlay, "SOAK_TASKS": str(tmp_path / "tasks"), "LORAGATE_ENGINE__ADAPTER_SLOTS": "2"}
-    running = RunningServer(tmp_path / "data", "--model", str(tiny.base), **environment)
+    environment = {"PYTHONPATH": overlay, "SOAK_TASKS": str(tmp_path / "tasks")}
+    running = RunningServer(tmp_path / "data", "--model", str(tiny.base), **environment, **SMALL_CACHES)
     yield running
     running.stop()
 
@@ -216,6 +222,7 @@ def test_memory_files_and_tasks_stay_bounded(
     assert server.runtime["pids"] == pids, "a process was restarted"
     assert len(done) == 10, "each action was done"
     for name in before:
-        assert after[name].rss <= before[name].rss + GROWTH_BYTES, name
+        if seconds >= 1200:  # in less, the caches of libraries are not full
+            assert after[name].rss <= before[name].rss + GROWTH_BYTES, name
         assert after[name].files <= before[name].files + MORE_FILES, name
         assert after[name].tasks <= before[name].tasks + MORE_TASKS, name
