@@ -12,7 +12,7 @@ from loragate.adapter_store.tables.usage import UsageRecordRow
 from loragate.adapter_store.usage.query import Grouping, UsageQuery, UsageSums
 from loragate.adapter_store.usage.service_quality import ServiceQuery
 from loragate.adapter_store.usage.training import TrainingUsage
-from tests.adapter_store.jobs.test_jobs import REQUEST, asked, claimed, limited, queued, said
+from tests.adapter_store.jobs.test_jobs import REQUEST, as_tenant, as_worker, claimed, limited, queued
 
 PRICE = 20
 
@@ -25,7 +25,7 @@ async def running(world: Any) -> str:
 
 async def metered(world: Any, job: str, tokens: int, seconds: int) -> str | None:
     used = TrainingUsage(tokens, seconds * 1000)
-    found: str | None = await said(world, "meter", job, "w1", used, base_model="tiny/base", price=PRICE)
+    found: str | None = await as_worker(world, "meter", job, "w1", used, base_model="tiny/base", price=PRICE)
     return found
 
 
@@ -60,7 +60,7 @@ async def test_tokens_count_once_and_time_always(world: Any) -> None:
 async def test_only_who_holds_the_job_meters_it(world: Any) -> None:
     job = await running(world)
     with pytest.raises(LeaseLost):
-        await said(world, "meter", job, "w2", TrainingUsage(1, 1), base_model="tiny/base", price=None)
+        await as_worker(world, "meter", job, "w2", TrainingUsage(1, 1), base_model="tiny/base", price=None)
     assert await used(world, Grouping.ENDPOINT) == []
 
 
@@ -85,14 +85,14 @@ async def test_a_limit_that_is_used_up_is_named(world: Any, name: str, limit: in
     assert f"{name}, {limit}," in exceeded
     if name.startswith("training"):
         with pytest.raises(Conflict, match=name) as refused:
-            await asked(world, "create", REQUEST)
+            await as_tenant(world, "create", REQUEST)
         assert refused.value.code == "limit_exceeded"
-        assert await asked(world, "create", REQUEST, tenant=world.other)
+        assert await as_tenant(world, "create", REQUEST, tenant=world.other)
     else:
-        assert await asked(world, "create", REQUEST), "the next job has a limit of its own"
+        assert await as_tenant(world, "create", REQUEST), "the next job has a limit of its own"
 
 
 async def test_a_job_that_needs_more_tokens_than_it_may_use(world: Any) -> None:
     await limited(world, max_job_training_tokens=1000)
-    assert await said(world, "exceeded_by", 1000) is None
-    assert "this one needs 1001" in await said(world, "exceeded_by", 1001)
+    assert await as_worker(world, "exceeded_by", 1000) is None
+    assert "this one needs 1001" in await as_worker(world, "exceeded_by", 1001)
