@@ -1,5 +1,5 @@
-"""Validation of request bodies, and its errors as text. Errors quote nothing of the input but the beginnings of names of
-unknown fields."""
+"""Validation of request bodies, and its errors as text. Errors quote nothing of the input but the beginnings of names
+of unknown fields."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
