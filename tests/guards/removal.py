@@ -57,7 +57,7 @@ def removed(tree: Path, guard: Guard) -> Iterator[None]:
 def run_tests(tree: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     """Run tests of the copy, with all processes that they start, up to the first failure."""
     overlay = str(tree / "tests/guards/overlay")
-    environment = os.environ | {"PYTHONPATH": overlay, "LORAGATE_TREE": str(tree), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": overlay, "GUARDS_TREE": str(tree), "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable,
         "-m",

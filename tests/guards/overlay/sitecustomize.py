@@ -1,11 +1,14 @@
-"""Has this process, and those that it starts, import loragate from the tree named by LORAGATE_TREE."""
+"""Has this process, and those that it starts, import loragate from the tree named by GUARDS_TREE.
+
+The name does not begin with LORAGATE_, because tests start servers without such variables.
+"""
 
 import importlib
 import os
 import sysconfig
 from pathlib import Path
 
-_TREE = os.environ.get("LORAGATE_TREE")
+_TREE = os.environ.get("GUARDS_TREE")
 
 if _TREE:
     for _finder in Path(sysconfig.get_paths()["purelib"]).glob("__editable___loragate*_finder.py"):
