@@ -107,6 +107,15 @@ def test_a_spelled_token_is_text(ours: TextTokenizer, attack: str) -> None:
     assert [i for i in specials(ours, ids) if i != unknown] == specials(ours, harmless)
 
 
+def test_a_text_that_the_template_could_complete_is_marked() -> None:
+    """By what it writes behind the text."""
+    special = SpecialText(["</s>"])
+    for text in ("fox<", "fox</", "fox</s"):
+        assert special.marked(text) == text + MARK
+    for text in ("fox", "</s ", "a < b"):
+        assert special.marked(text) == text
+
+
 def test_it_is_the_same_text(ours: TextTokenizer) -> None:
     if ours.token_bytes.byte_level:
         ids = ids_of(ours, [{"role": "user", "content": "say </s> now"}])
