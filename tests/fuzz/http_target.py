@@ -1,4 +1,4 @@
-"""HTTP framing: the bytes of one connection, whatever pieces they come in."""
+"""HTTP framing: the bytes of one connection, in any pieces."""
 
 import asyncio
 from typing import Any

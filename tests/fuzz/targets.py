@@ -1,4 +1,4 @@
-"""The parsers of what strangers send, as functions of bytes. Whatever they raise is a defect."""
+"""The parsers of what strangers send, as functions of bytes. Each exception is a defect."""
 
 import io
 import json

@@ -1,6 +1,6 @@
 """Checks a recorded history of a serving system: what clients asked and received, and what the ledger says of it.
 
-Whatever was killed meanwhile, every admitted request ends exactly once, the ledger has what was delivered and computed,
+Though processes are killed, every admitted request ends exactly once, the ledger has what was delivered and computed,
 nothing of a revoked key is admitted after the bound, and each token is that of the adapter version which the request
 named. Times are seconds of one clock.
 """
