@@ -24,7 +24,7 @@ from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.blobs.filesystem import CHUNK_BYTES
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.error_mapping import blob_faults, database_faults
-from loragate.adapter_store.database.schema import check_known, clear, migrate, newest_revision
+from loragate.adapter_store.database.schema import check_known, clear, migrate, newest_revision, record_compatibility
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.journal import Journal, all_keys_entry, content_of, epoch_entry, numbers_entry
@@ -196,6 +196,7 @@ async def _load(connection: AsyncConnection, archive: ArchiveReader) -> None:
             await load(connection, table, content)
     if not is_current:
         await migrate(connection)
+    await record_compatibility(connection)
 
 
 async def _clear(connection: AsyncConnection) -> None:

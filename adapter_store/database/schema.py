@@ -84,14 +84,17 @@ async def downgrade(database_url: str, revision: str, *, migrations: str = OUR_M
 
 
 async def migrate(connection: AsyncConnection, revision: str = "head") -> None:
-    """Upgrade to a revision within the caller's transaction. Raise SchemaMismatch."""
-
-    def step(connection: Connection, config: Config) -> None:
-        command.upgrade(config, revision)
-        _record_compatibility(connection, OUR_MIGRATIONS)
-
+    """Upgrade to a revision within the caller's transaction, which records its compatibility at its end. Raise
+    SchemaMismatch."""
     with _alembic_faults():
-        await connection.run_sync(_run_alone, step, OUR_MIGRATIONS, LockWait())
+        await connection.run_sync(
+            _run_alone, lambda _, config: command.upgrade(config, revision), OUR_MIGRATIONS, LockWait()
+        )
+
+
+async def record_compatibility(connection: AsyncConnection) -> None:
+    """Record which versions may run on the database's schema."""
+    await connection.run_sync(_record_compatibility, OUR_MIGRATIONS)
 
 
 async def clear(connection: AsyncConnection) -> None:
