@@ -445,6 +445,8 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     (backup / NAME).write_bytes(orjson.dumps(manifest))
     with pytest.raises(Invalid, match="restorations, sweep_holds"):
         await elsewhere.restore(backup, keep_keys=True)
+    for table in ("api_keys", "admin_keys"):
+        _drop_column(backup, manifest, table, "secret_id")
     (backup / NAME).write_bytes(orjson.dumps(manifest | {"schema": "0023"}))
     await elsewhere.restore(backup, keep_keys=True)
     assert await (await opened(elsewhere)).authenticate(key) is not None
@@ -454,6 +456,19 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     (backup / NAME).write_bytes(orjson.dumps(manifest | {"format": 2, "loragate": "7.0"}))
     with pytest.raises(Invalid, match=r"loragate 7\.0 or newer"):
         await elsewhere.restore(backup, keep_keys=True, replace=True)
+
+
+def _drop_column(backup: Path, manifest: dict[str, Any], table: str, column: str) -> None:
+    """Make a backup's table what it was before it had the column."""
+    path = backup / f"database/{table}.jsonl"
+    columns, *rows = map(orjson.loads, path.read_bytes().splitlines())
+    at = [name for name, _ in columns].index(column)
+    for row in (columns, *rows):
+        del row[at]
+    content = b"".join(orjson.dumps(row) + b"\n" for row in (columns, *rows))
+    path.write_bytes(content)
+    [file] = [file for file in manifest["files"] if file["name"] == f"database/{table}.jsonl"]
+    file |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 @on_sqlite
