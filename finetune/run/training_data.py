@@ -37,4 +37,5 @@ class TrainingData:
             return self.streaming.trained_tokens(steps, self.prepared.recipe)
         assert self.prepared.train is not None
         assert self.total_steps is not None
-        return int(self.prepared.train.facts["tokens"]) * self.prepared.recipe.epochs * steps // self.total_steps
+        tokens = int(self.prepared.train.facts["tokens"]) * self.prepared.recipe.epochs
+        return tokens * steps // max(1, self.total_steps)  # no steps if nothing is left to learn

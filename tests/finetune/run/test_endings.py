@@ -128,7 +128,7 @@ async def test_a_full_disk_ends_the_job_with_the_reason(world: World, monkeypatc
     assert done.error is not None
     assert (done.status, done.error.code) == (JobStatus.FAILED, "insufficient_storage")
     assert "No space left on device" in done.error.message
-    assert not list((world.config.workspace / "tokens").iterdir())
+    assert not [path for path in (world.config.workspace / "tokens").rglob("*") if path.is_file()]
     await nothing_is_registered(world)
 
 
