@@ -76,7 +76,7 @@ def test_an_admin_keys_life(monkeypatch: pytest.MonkeyPatch) -> None:
     key_id = key.split("-")[1]
     assert created.stdout.count("\n") == 1, "the key is alone on stdout"
     assert key not in created.stderr
-    run("admin-keys", "revoke", json.loads(run("admin-keys", "create", "bob", "--json").stdout)[0]["id"])
+    run("admin-keys", "revoke", json.loads(run("admin-keys", "create", "bob", "--json").stdout)["id"])
 
     monkeypatch.setenv("LORAGATE_ADMIN_KEY", key)
     bob, alice = rows(run("admin-keys", "list"))
