@@ -3,9 +3,11 @@
 import asyncio
 import socket
 import struct
+from typing import Any
 
 import pytest
 
+from loragate.gateway.generation.tokenize import PromptTokenizer
 from tests.attacks.raw_http import connected, post
 from tests.attacks.rest import leases_of, no_leases
 from tests.gateway.running_gateway import Gateway
@@ -50,16 +52,14 @@ async def test_a_prompt_whose_client_left_is_never_submitted(
     attacked: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client left while the prompt was tokenized."""
-    from loragate.gateway.generation import prepare as preparing
+    reached, resume, real = asyncio.Event(), asyncio.Event(), PromptTokenizer.prompts
 
-    reached, resume, real = asyncio.Event(), asyncio.Event(), preparing.prompts_to_tokens
-
-    async def slowly(*arguments: object) -> object:
+    async def slowly(*arguments: Any) -> object:
         reached.set()
         await resume.wait()
         return await real(*arguments)
 
-    monkeypatch.setattr(preparing, "prompts_to_tokens", slowly)
+    monkeypatch.setattr(PromptTokenizer, "prompts", slowly)
     async with connected(attacked) as connection:
         await connection.send(post(attacked, {"model": MODEL_ID, "prompt": "x"}))
         await reached.wait()
