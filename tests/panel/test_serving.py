@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -59,3 +60,20 @@ async def test_with_a_certificate_it_speaks_tls(tmp_path: Path) -> None:
         assert (await client.get("/")).json() == ["https", "127.0.0.1"]
         with pytest.raises(httpx.TransportError):
             await client.get(str(client.base_url).replace("https", "http"))
+
+
+class Idle:
+    """A connection that waits for a request."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+
+    def make_room(self) -> None:
+        self.is_open = False
+
+
+def test_a_new_connection_closes_the_oldest_idle_one_at_the_limit() -> None:
+    http: Any = uvicorn_settings(FastAPI(), PanelConfig("http://gateway", max_connections=3)).http
+    connections = [Idle() for _ in range(4)]
+    assert all(http.connection_limit.open(each, f"192.0.2.{n}") for n, each in enumerate(connections))
+    assert [each.is_open for each in connections] == [False, True, True, True]
