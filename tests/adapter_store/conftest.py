@@ -140,8 +140,10 @@ class BlobFiles:
     url: str
 
     def names(self, end: str = "") -> list[str]:
+        """Return the files of tenants; the journal of revocations, which no sweep removes, is not among them."""
         fs, root = url_to_fs(self.url, use_listings_cache=False)
-        return sorted(name.removeprefix(f"{root}/") for name in fs.find(root) if name.endswith(end))
+        names = (name.removeprefix(f"{root}/") for name in fs.find(root) if name.endswith(end))
+        return sorted(name for name in names if not name.startswith("journal/"))
 
     def put(self, name: str, content: bytes = b"x") -> None:
         fs, root = url_to_fs(self.url, use_listings_cache=False)
