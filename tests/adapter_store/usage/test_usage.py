@@ -19,7 +19,7 @@ from loragate.adapter_store.usage.record import Outcome, UsageRecord, amount_tex
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 EVER = (NOON - timedelta(days=400), NOON + timedelta(days=400))
-COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "computed_prompt_tokens", "generated_tokens")
 
 
 def a_record(world: Any, **fields: Any) -> UsageRecord:
@@ -40,6 +40,8 @@ def a_record(world: Any, **fields: Any) -> UsageRecord:
         "ttft_ms": 12,
         "duration_ms": 340,
         "amount": 7,
+        "computed_prompt_tokens": 9,
+        "generated_tokens": 6,
     }
     return UsageRecord(**plain | fields)
 
