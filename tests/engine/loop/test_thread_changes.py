@@ -34,9 +34,7 @@ def run(engine: LocalEngine) -> list[list[tuple[int | None, float | None]]]:
     return [[(o.token, o.logprob and o.logprob.logprob) for o in each] for each in outputs]
 
 
-def test_tokens_and_logprobs_stay_the_same(
-    start: Callable[..., LocalEngine], tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_stay_the_same(start: Callable[..., LocalEngine], tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(start(threads=1))
     used = []
 
@@ -50,7 +48,9 @@ def test_tokens_and_logprobs_stay_the_same(
     for prompt, name, here, there in zip(PROMPTS, NAMES, found, expected, strict=True):
         tokens = [token for token, _ in here]
         assert tokens == greedy(tiny.model, prompt, NEW, name and tiny.adapters[name])
-        assert here == there
+        assert [token for token, _ in there] == tokens
+        # torch's attention of short chunks sums in another order with several threads.
+        assert [value for _, value in here] == pytest.approx([value for _, value in there], abs=1e-4)
 
 
 def test_an_engine_beside_a_busy_process_computes_with_fewer_threads(
