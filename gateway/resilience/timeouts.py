@@ -37,9 +37,12 @@ async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event for at most `seconds`; return whether it is set."""
-    if not event.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+    """Wait until the event is set, for at most `seconds`; return whether it is set.
+
+    An event that is set and cleared again, before this task runs, does not end the wait.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not event.is_set():
                 await event.wait()
     return event.is_set()
