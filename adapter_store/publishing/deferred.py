@@ -51,13 +51,13 @@ class Deferred:
 async def defer(session: AsyncSession, deferred: Deferred, wait: timedelta = timedelta(0)) -> None:
     """Defer a publication; it is due after `wait`. Needs a tenant's session."""
     now = (await session.execute(select(database_now()))).scalar_one()
-    said = {"tags": None if deferred.tags is None else list(deferred.tags), "description": deferred.description}
+    labels = {"tags": None if deferred.tags is None else list(deferred.tags), "description": deferred.description}
     await session.execute(
         insert(DeferredPublicationRow).values(
             adapter_id=deferred.version.adapter_id,
             version=deferred.version.version,
             alias=deferred.alias,
-            said=orjson.dumps(said).decode(),
+            labels=orjson.dumps(labels).decode(),
             own_tokens=orjson.dumps(deferred.staged.own_tokens).decode(),
             attempts=0,
             due_at=now + wait,
@@ -87,7 +87,7 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
     row, name, kept = AdapterVersionRow, AdapterRow.name, DeferredPublicationRow
     here = and_(kept.adapter_id == row.adapter_id, kept.version == row.version)
     query = (
-        select(name, *version_columns(), kept.alias, kept.said, kept.own_tokens, kept.attempts)
+        select(name, *version_columns(), kept.alias, kept.labels, kept.own_tokens, kept.attempts)
         .join(AdapterRow, AdapterRow.id == row.adapter_id)
         .join(kept, here)
         .where(row.adapter_id == adapter_id, row.version == version, row.deleted_at.is_(None))
@@ -106,7 +106,7 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
         base_digest=taken.base_digest,
         own_tokens=tuple(orjson.loads(found.own_tokens)),
     )
-    return Deferred(taken, staged, found.alias, **orjson.loads(found.said), attempts=found.attempts)
+    return Deferred(taken, staged, found.alias, **orjson.loads(found.labels), attempts=found.attempts)
 
 
 async def reschedule(session: AsyncSession, deferred: Deferred, wait: timedelta, *, answered: bool) -> None:

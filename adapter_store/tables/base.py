@@ -254,7 +254,8 @@ class DeferredPublicationRow(TenantOwned, Base):
     adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     alias: Mapped[str] = mapped_column(String(64))
-    said: Mapped[str] = mapped_column(Text)  # JSON: the adapter's tags and description, null where not given
+    # JSON: the adapter's tags and description, null where not given. To rename the column would not be additive.
+    labels: Mapped[str] = mapped_column("said", Text)
     own_tokens: Mapped[str] = mapped_column(Text)  # JSON
     attempts: Mapped[int]  # which an engine answered without a verdict
     due_at: Mapped[datetime]  # by the database's clock; the gateway that tries it moves this ahead
