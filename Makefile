@@ -72,8 +72,9 @@ help: ## List the targets
 serve: $(VENV)/.installed-serve ## Install missing packages, build the demo and serve it
 	@exec $(BIN)/loragate serve --demo
 
+# With bytecode: the tests start hundreds of processes, and compiling the sources would take a second of each.
 test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" selects some
-	@OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@unset PYTHONDONTWRITEBYTECODE; OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
 	@exec $(BIN)/python -m pytest -m long $(ARGS)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -27,12 +28,13 @@ def assignment(folder: Path) -> Assignment:
     return Assignment(RECIPES[Method.SUPERVISED], folder, folder, None, run, None, 64, 4)
 
 
-async def until_it_hangs(trainer: TrainerProcess) -> list[TrainerMessage]:
-    """Return all messages; the first says that it is about to hang."""
+async def until_it_hangs(trainer: TrainerProcess, then: Callable[[], object] = lambda: None) -> list[TrainerMessage]:
+    """Call `then` when it hangs; return all messages, of which the first says that it is about to hang."""
     messages = trainer.messages()
     first = await anext(messages)
     assert first == Waiting(0)
     await asyncio.sleep(0.2)
+    then()
     return [first, *[message async for message in messages]]
 
 
@@ -43,8 +45,8 @@ async def test_an_order_kills_it_while_its_messages_are_awaited(
     hang(monkeypatch, how)
     patience = TrainerPatience(stop_seconds=0.3, silence_seconds=60)
     async with asyncio.timeout(30), training(assignment(tmp_path), patience) as trainer:
-        asyncio.get_running_loop().call_later(0.5, trainer.stop)
-        messages = await until_it_hangs(trainer)
+        loop = asyncio.get_running_loop()
+        messages = await until_it_hangs(trainer, lambda: loop.call_later(0.2, trainer.stop))
     assert messages[-1] == Failed("trainer_died", "The training process died (signal 9).")
     assert trainer.killed
     assert not psutil.pid_exists(trainer.pid)
@@ -54,10 +56,13 @@ async def test_the_earliest_end_holds(tmp_path: Path, monkeypatch: pytest.Monkey
     hang(monkeypatch, "deaf")
     patience = TrainerPatience(stop_seconds=0.3, silence_seconds=60)
     async with asyncio.timeout(30), training(assignment(tmp_path), patience) as trainer:
-        trainer.stop(within=60)
-        trainer.stop()
-        trainer.stop(within=60)
-        await until_it_hangs(trainer)
+
+        def stop() -> None:
+            trainer.stop(within=60)
+            trainer.stop()
+            trainer.stop(within=60)
+
+        await until_it_hangs(trainer, stop)
     assert trainer.killed
 
 
