@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from loragate.kernels.host_to_device import to_device
 from loragate.kernels.identity_cache import IdentityCache
+from loragate.kernels.transfers import to_device
 
 LONG = 64  # minimum rows of a segment that counts as prefill
 UNUSED_SLOT = 1 << 30  # in place of a slot, in an unneeded tile of a list of fixed length; larger than any slot

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.body import Body
 from loragate.prompts.tools import MAX_TOOLS, MessageToolCall
-from loragate.prompts.validation import field_error
+from loragate.prompts.validation import Body, field_error
 
 # Fields that clients send back when they append a response unchanged. Empty ones are ignored.
 _EMPTY_ALLOWED = ("annotations", "audio", "function_call", "refusal", "tool_calls", "reasoning_content")

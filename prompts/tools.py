@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.body import Body
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import field_error
+from loragate.prompts.validation import Body, field_error
 
 MAX_TOOLS = 128
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}

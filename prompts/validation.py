@@ -1,11 +1,11 @@
-"""Validation of request bodies, and its errors as text. Errors quote nothing of the input but the beginnings of names
-of unknown fields."""
+"""Request bodies: their base class, their validation, and its errors as text. Errors quote nothing of the input but the
+beginnings of names of unknown fields."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 M = TypeVar("M", bound=BaseModel)
@@ -14,8 +14,22 @@ _MESSAGES = {
     "missing": "this field is required",
     "extra_forbidden": "there is no such field",
 }
+_MAX_FIELDS = 128  # more than any object has: pydantic would collect an error for each
 _NAME_CHARACTERS = 100
 _MESSAGE_CHARACTERS = 500
+
+
+class Body(BaseModel):
+    """A strict pydantic model: no conversions (`"1"` is not a number), and unknown fields are rejected by name."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit_fields(cls, document: Any) -> Any:
+        if isinstance(document, dict) and len(document) > _MAX_FIELDS:
+            raise PydanticCustomError("fields", "an object has too many fields", {})
+        return document
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ It shares no cache and is scheduled like any other request.
 
 import asyncio
 
-from loragate.engine.client.client import EngineClient, EngineError, EngineRequestError
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineError, EngineRequestError
 from loragate.v1 import engine_pb2 as pb
 
 _SPREAD = 8  # tokens from all parts of the vocabulary

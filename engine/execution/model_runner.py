@@ -12,7 +12,7 @@ from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.sequence.pooling import diverted
 from loragate.engine.sequence.sequence import Sequence
-from loragate.kernels.host_to_device import to_device
+from loragate.kernels.transfers import to_device
 
 
 class ModelRunner:

@@ -10,8 +10,8 @@ from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.runtime.arrays import Integers
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.attention_rows import DecodeRows, PrefillRows
-from loragate.kernels.host_to_device import to_device
 from loragate.kernels.segments import Segment, segments_from
+from loragate.kernels.transfers import to_device
 
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
 _COMPOSITIONS = 16

@@ -18,7 +18,7 @@ from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
 from loragate.engine.layers.forward_context import ForwardContext, StepBatch
 from loragate.kernels import gpu
-from loragate.kernels.host_to_device import to_device
+from loragate.kernels.transfers import to_device
 
 log = logging.getLogger(__name__)
 

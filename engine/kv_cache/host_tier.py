@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loragate.kernels.host_to_device import to_device
 from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.transfers import to_device
 
 log = logging.getLogger(__name__)
 

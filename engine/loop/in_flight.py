@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from loragate.engine.execution.readback import Readback
 from loragate.engine.sampling.sampler import Chosen, Sampled
 from loragate.engine.scheduling.step_budget import StepWork
 from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels.transfers import Readback
 
 SampledRow = tuple[Sequence, int]
 """A sequence that gets a token, and its row of the logits."""

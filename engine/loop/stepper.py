@@ -17,7 +17,6 @@ from torch import Tensor
 from loragate.engine.adapters.pool import AdapterPool, StaleSlot
 from loragate.engine.execution.last_tokens import append_placeholders
 from loragate.engine.execution.model_runner import ModelRunner
-from loragate.engine.execution.readback import Readback
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.matcher import GrammarFailed
 from loragate.engine.kv_cache.block_pool import BlockPool
@@ -31,6 +30,7 @@ from loragate.engine.sampling.sampler import Sampled, choose
 from loragate.engine.scheduling.scheduler import Scheduler
 from loragate.engine.sequence.output import ErrorCode, Failure, FinishReason, Output
 from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels.transfers import Readback
 
 log = logging.getLogger(__name__)
 

@@ -1,19 +1,90 @@
-"""Counters of the engine's work.
+"""Counters and histograms of the engine's work, in all and by adapter.
 
 The step thread writes them and any thread reads them without locks: plain counters are read one by one, collections are
 copied atomically.
 """
 
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from loragate.engine.metrics.adapters import AdapterCounts, AdapterMetrics
-from loragate.engine.metrics.histogram import SECONDS, SIZES, Histogram
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
 from loragate.engine.sequence.request import AdapterKey, Request
 from loragate.engine.sequence.sequence import Sequence
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+SIZES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
+MAX_ADAPTERS = 1024
+"""Adapters counted individually. The one requested longest ago is evicted, and starts from zero when it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramCounts:
+    """A histogram at one moment. `counts` has one bucket more than `bounds`, for larger values."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
+class Histogram:
+    """A histogram whose `bounds` are the buckets' inclusive upper ends, ascending.
+
+    No lock: the counts are copied atomically, and the sum may be one observation ahead of them.
+    """
+
+    __slots__ = ("_counts", "_sum", "bounds")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._sum += value
+        self._counts[bisect_left(self.bounds, value)] += 1
+
+    def read(self) -> HistogramCounts:
+        return HistogramCounts(self.bounds, tuple(self._counts), self._sum)
+
+
+@dataclass(slots=True)
+class AdapterCounts:
+    """Totals since the start, or since the adapter was last evicted from the counters."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    started: int = 0  # completions that entered the batch
+    queue_seconds: float = 0.0  # of these completions
+    first_tokens: int = 0  # completions with a token
+    time_to_first_token_seconds: float = 0.0  # of these completions
+    loads: int = 0
+
+
+class AdapterMetrics:
+    """Counters written by the step thread; `read` is thread-safe. The base model alone is the adapter None."""
+
+    def __init__(self) -> None:
+        self._counts: dict[AdapterKey | None, AdapterCounts] = {}  # least recently requested first
+
+    def asked_for(self, key: AdapterKey | None) -> AdapterCounts:
+        """Return the adapter's counts, and mark it as the most recently requested."""
+        counts = self._counts.pop(key, None) or AdapterCounts()
+        self._counts[key] = counts
+        if len(self._counts) > MAX_ADAPTERS:
+            del self._counts[next(iter(self._counts))]
+        return counts
+
+    def loaded(self, key: AdapterKey) -> None:
+        """Count a load to the device; a pinned adapter is loaded without a request."""
+        (self._counts.get(key) or self.asked_for(key)).loads += 1
+
+    def read(self) -> dict[AdapterKey | None, AdapterCounts]:
+        """Return the counts themselves, which continue to change."""
+        return self._counts.copy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.sequence.sequence import Sequence
-from loragate.kernels.host_to_device import to_device
+from loragate.kernels.transfers import to_device
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from loragate.engine.runtime.arrays import Floats, Integers
 from loragate.engine.sequence.request import SamplingParams
 from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.sequence.token_counts import TokenCounts
-from loragate.kernels.host_to_device import to_device
+from loragate.kernels.transfers import to_device
 
 Numbers = tuple[Integers, Floats]
 """Distinct tokens, and a number for each."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loragate.engine.sequence.request import SamplingParams
-from loragate.kernels.host_to_device import to_device
+from loragate.kernels.transfers import to_device
 
 _MAX_NUMBERS, _MAX_NUMBERS_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB on a GPU; on a CPU, what stays in a core's cache
 _FEW, _MORE = 128, 32  # candidates examined first, and the factor for each further attempt

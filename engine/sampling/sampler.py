@@ -18,7 +18,7 @@ from loragate.engine.sampling.logits_processors import adjust, adjusts, forbid_e
 from loragate.engine.sampling.random_sampling import draw, select_rows
 from loragate.engine.sequence.output import TokenLogprob
 from loragate.engine.sequence.sequence import Sequence
-from loragate.kernels.host_to_device import to_device
+from loragate.kernels.transfers import to_device
 
 NOT_FINITE = -1  # no token
 # As many as APIs return, so that the order of ties does not depend on what other requests ask for.

@@ -7,8 +7,7 @@ from loragate.engine.adapters.disk_tier import DiskTier
 from loragate.engine.adapters.pool import AdapterPool, Resident
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.loop.engine_core import EngineCore
-from loragate.engine.metrics.adapters import AdapterCounts
-from loragate.engine.metrics.histogram import Histogram
+from loragate.engine.metrics.counters import AdapterCounts, Histogram
 from loragate.engine.metrics.timeline import Timeline, percentile
 from loragate.engine.scheduling.virtual_counters import TenantCounter
 from loragate.engine.sequence.output import ErrorCode, FinishReason

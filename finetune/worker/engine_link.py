@@ -10,7 +10,9 @@ from loragate.adapter_store.publishing.probe import engine_rejection, engine_una
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.store import Store
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
-from loragate.engine.client.client import AdapterBytes, EngineClient, EngineUnavailable
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.session import AdapterBytes
 from loragate.finetune.config import ServiceConfig
 from loragate.v1 import engine_pb2 as pb
 

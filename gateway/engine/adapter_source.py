@@ -1,11 +1,11 @@
 """Adapter bytes for the engine, read from the store."""
 
 from loragate.adapter_store.store import Store
-from loragate.engine.client.client import AdapterBytes
+from loragate.engine.client.session import AdapterBytes
 
 
 class StoreAdapterSource:
-    """Provides the adapters that the engine does not hold (see `engine.client.client.AdapterSource`)."""
+    """Provides the adapters that the engine does not hold (see `engine.client.session.AdapterSource`)."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

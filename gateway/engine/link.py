@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.engine.client.client import EngineClient, EngineUnavailable
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.gateway.errors import Unavailable
 from loragate.gateway.resilience.timeouts import cancel_and_wait, wait_for_event
 from loragate.gateway.text.base_model import BaseModel, read_base_model

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable
 from loragate.adapter_store.adapters.desired_state import Content, Placement
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.engine.client.client import EngineClient, EngineUnavailable
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.v1 import engine_pb2 as pb
 

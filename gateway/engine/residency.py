@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loragate.adapter_store.publishing.all_published import Content
-from loragate.engine.client.client import EngineClient, EngineUnavailable
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)

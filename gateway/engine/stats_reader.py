@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 
-from loragate.engine.client.client import EngineUnavailable
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.gateway.engine.link import EngineLink
 from loragate.v1 import engine_pb2 as pb
 

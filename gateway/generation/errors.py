@@ -1,6 +1,6 @@
 """Conversion of the engine's errors to errors of the API."""
 
-from loragate.engine.client.client import EngineError, EngineRequestError
+from loragate.engine.client.errors import EngineError, EngineRequestError
 from loragate.gateway.errors import OVERLOADED, ApiError, InvalidRequest, TooManyRequests, Unavailable, rounded_wait
 from loragate.v1 import engine_pb2 as pb
 

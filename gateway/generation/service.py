@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from loragate.engine.client.client import EngineError, RequestObserver
+from loragate.engine.client.errors import EngineError
+from loragate.engine.client.request import RequestObserver
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
 from loragate.gateway.generation.errors import api_error_from

@@ -23,13 +23,12 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.config.prices import _PRICE_DIGITS, Price
 from loragate.gateway.limits.operations import LeaseRecord
-from loragate.gateway.metering.disk import Disk
 from loragate.gateway.metering.live_counters import Meter
 from loragate.gateway.metering.log_once import LogOnce
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.segments import SegmentSettler, SettleLease
 from loragate.gateway.metering.settler import Settler
-from loragate.gateway.metering.writer import RecordWriter
+from loragate.gateway.metering.writer import Disk, RecordWriter
 from loragate.gateway.resilience.timeouts import wait_for_event
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.limits.operations import LeaseRecord
-from loragate.gateway.metering.disk import Disk
 from loragate.gateway.metering.log_once import LogOnce
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.record_format import decode_records
 from loragate.gateway.metering.recovery import DeadWorker, lock_dead_workers
 from loragate.gateway.metering.settler import Settler
+from loragate.gateway.metering.writer import Disk
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from loragate.adapter_store.usage.record import UsageRecord
-from loragate.gateway.metering.disk import Disk
 from loragate.gateway.metering.live_counters import LiveCounters
 from loragate.gateway.metering.log_once import LogOnce
 from loragate.gateway.metering.metrics import UsageMetrics
@@ -19,6 +20,24 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 50_000  # records in memory, while they cannot be written to the disk
 
 Batch = list[tuple[UsageRecord, int | None]]  # with the slots of their requests
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Disk:
+    """Runs calls in a thread of its own, in order and without overlap, so that they block no event loop."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage-spool")
+
+    async def run(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Return or raise what `work` does."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*arguments, **options))
+
+    def close(self) -> None:
+        """Wait for the current call and stop the thread."""
+        self._thread.shutdown()
 
 
 class RecordWriter:

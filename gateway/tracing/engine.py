@@ -7,7 +7,8 @@ long its prompt took.
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from loragate.engine.client.client import EngineClient, RequestObserver
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.request import RequestObserver
 from loragate.gateway.tracing.current import CURRENT, Spans
 from loragate.gateway.tracing.spans import now_ns
 from loragate.v1 import engine_pb2 as pb

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from loragate.kernels.base_output import Affine
-from loragate.kernels.host_to_device import to_device
 from loragate.kernels.lora_weights import LoraWeights
+from loragate.kernels.transfers import to_device
 
 MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 means none
 SLOT_FIELDS = 2  # address of A and ranks of all members; the members' fields follow

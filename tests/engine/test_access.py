@@ -11,7 +11,8 @@ import grpc.aio
 import pytest
 from certificates import server_files
 
-from loragate.engine.client.client import EngineClient, EngineUnavailable
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.config import EngineConfig
 from loragate.engine.link_security import MAX_PREVIOUS_SECRETS, PREVIOUS_METADATA_KEY, metadata_of
 from loragate.engine.server.access import SecretRequired, check_access, listen

@@ -15,7 +15,9 @@ from tiny_models import greedy
 
 from loragate.adapter_store.base_model.layout import layout_of
 from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
-from loragate.engine.client.client import AdapterBytes, EngineClient, EngineRequestError, EngineUnavailable
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineRequestError, EngineUnavailable
+from loragate.engine.client.session import AdapterBytes
 from loragate.engine.link_security import metadata_of
 from loragate.v1 import engine_pb2 as pb
 

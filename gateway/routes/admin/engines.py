@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from loragate.engine.client.client import EngineUnavailable
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.gateway.dependencies.requirements import Operator
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.adapter_names import names_of, tenant_names_of

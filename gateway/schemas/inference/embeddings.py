@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.inference.prompts import Prompt, Prompts
 from loragate.gateway.schemas.inference.sampling import ModelName, Priority, User
-from loragate.prompts.body import Body
+from loragate.prompts.validation import Body
 from loragate.v1 import engine_pb2 as pb
 
 MAX_INPUTS = 2048

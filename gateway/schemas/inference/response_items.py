@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
 
-from loragate.prompts.body import Body
 from loragate.prompts.tools import FunctionName
+from loragate.prompts.validation import Body
 
 Status = Literal["in_progress", "completed", "incomplete"]
 CallId = Annotated[str, StringConstraints(min_length=1, max_length=256)]

@@ -8,9 +8,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, mode
 from loragate.gateway.schemas.inference.output_fields import JsonSchemaFormat
 from loragate.gateway.schemas.inference.response_items import InputItem
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User, check_stream_options
-from loragate.prompts.body import Body
 from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
-from loragate.prompts.validation import field_error
+from loragate.prompts.validation import Body, field_error
 
 _NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier")
 

@@ -6,8 +6,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, mode
 
 from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.gateway.schemas.inference.openai_fields import describe_openai_extras, without_openai_extras
-from loragate.prompts.body import Body
-from loragate.prompts.validation import field_error
+from loragate.prompts.validation import Body, field_error
 from loragate.v1 import engine_pb2 as pb
 
 MAX_TOP_LOGPROBS = 20

@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.body import Body
 from loragate.prompts.tools import MAX_TOOLS, FunctionName, Tool, tool_names
-from loragate.prompts.validation import field_error
+from loragate.prompts.validation import Body, field_error
 
 _MODES = ("none", "auto", "required")
 

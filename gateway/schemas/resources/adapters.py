@@ -8,8 +8,7 @@ from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.adapters.desired_state import Placement
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
 from loragate.gateway.schemas.resources.limits import LimitsBody
-from loragate.prompts.body import Body
-from loragate.prompts.validation import field_error
+from loragate.prompts.validation import Body, field_error
 
 Status = Literal["ready", "disabled"]
 

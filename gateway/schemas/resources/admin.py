@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from loragate.gateway.schemas.resources.limits import LimitsBody, TenantLimitsBody
-from loragate.prompts.body import Body
+from loragate.prompts.validation import Body
 
 Text = Annotated[str, StringConstraints(max_length=1000)]
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from loragate.engine.client.client import AdapterBytes, EngineClient, EngineUnavailable
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.session import AdapterBytes
 from loragate.v1 import engine_pb2 as pb
 
 # A request's first token comes at once, its second one after no Python thread could run for this many seconds.

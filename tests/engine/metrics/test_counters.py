@@ -9,9 +9,7 @@ import pytest
 
 from loragate.engine.adapters.disk_tier import DiskTier
 from loragate.engine.local import LocalEngine
-from loragate.engine.metrics.adapters import MAX_ADAPTERS, AdapterMetrics
-from loragate.engine.metrics.counters import EngineMetrics
-from loragate.engine.metrics.histogram import Histogram
+from loragate.engine.metrics.counters import MAX_ADAPTERS, AdapterMetrics, EngineMetrics, Histogram
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
 from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from loragate.engine.client.client import EngineUnavailable
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.finetune.training.session import read_commands
 from loragate.finetune.training.throttle import Throttle, set_idle_priority
 from loragate.finetune.worker.engine_link import engine_loads

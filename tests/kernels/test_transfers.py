@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loragate.kernels.host_to_device import to_device
+from loragate.kernels.transfers import to_device
 
 GPU = torch.device("cuda")
 
