@@ -99,6 +99,16 @@ def act(site, blobs, steps):
 
     asyncio.run(run())
 
+async def warm_up(site):
+    store = await Store.open(f"sqlite:///{site}/store.db", f"{site}/blobs", job["secret"].encode())
+    await globals()[job["what"]](lambda: store.tenant(job["tenant"], write=True))
+    await store.close()
+
+# What is imported on demand is imported once. No client of S3: its thread would not be in the forked processes.
+site, blobs = job["sites"].pop()
+asyncio.run(warm_up(site))
+if blobs.startswith("s3:"):
+    import s3fs
 for steps, (site, blobs) in enumerate(job["sites"]):
     child = os.fork()
     if child == 0:
