@@ -5,8 +5,3 @@ Start with `store.Store`. A request goes through `auth.authentication` (whose ke
 goes through `publishing.staging` (checked and durable) and `publishing.registration` (numbered and visible).
 `usage.settlement` writes what requests used, and `usage.repository` reads it.
 """
-
-from loragate.adapter_store.database.schema import upgrade
-from loragate.adapter_store.store import Store
-
-__all__ = ["Store", "upgrade"]

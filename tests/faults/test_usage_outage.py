@@ -27,7 +27,7 @@ import asyncio, json, os, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from prometheus_client import CollectorRegistry
-from loragate.adapter_store import Store
+from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.record import Outcome, UsageRecord, new_usage_id
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.metrics import UsageMetrics

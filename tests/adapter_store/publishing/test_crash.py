@@ -31,7 +31,7 @@ PROGRAM = """
 import asyncio, io, json, os, sys
 from pathlib import Path
 from sqlalchemy import event
-from loragate.adapter_store import Store
+from loragate.adapter_store.store import Store
 from loragate.adapter_store.files.file import FileFacts, Purpose
 from loragate.adapter_store.publishing.probe import no_probe
 

@@ -175,7 +175,7 @@ async def test_a_publication_that_died_during_its_probe_is_given_up(world: Any) 
 PUBLISH = """
 import asyncio, sys
 from pathlib import Path
-from loragate.adapter_store import Store
+from loragate.adapter_store.store import Store
 from loragate.adapter_store.publishing.probe import no_probe
 
 async def main(database_url, blob_url, secret, tenant_id, folder):

@@ -345,7 +345,7 @@ from dataclasses import replace
 from pathlib import Path
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
-from loragate.adapter_store import Store
+from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.query import UsageQuery
 from loragate.adapter_store.usage.record import Outcome
@@ -471,7 +471,7 @@ import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
 from prometheus_client import CollectorRegistry
-from loragate.adapter_store import Store
+from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.record import Outcome, new_usage_id
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.record_format import decode_record
