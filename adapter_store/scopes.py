@@ -21,6 +21,7 @@ from loragate.adapter_store.jobs.run_snapshots import RunSnapshots
 from loragate.adapter_store.publishing.all_published import PublishedAdapters
 from loragate.adapter_store.publishing.publisher import Publisher
 from loragate.adapter_store.publishing.quarantine import Quarantine
+from loragate.adapter_store.publishing.signing import TenantSignatures
 from loragate.adapter_store.tenants.repository import TenantRepository
 from loragate.adapter_store.usage.repository import UsageRepository
 from loragate.adapter_store.usage.settlement import UsageSettlement
@@ -37,6 +38,7 @@ class TenantScope:
     imports: ImportRepository
     import_lease: ImportLease
     publisher: Publisher
+    signatures: TenantSignatures
     jobs: JobRepository
     job_lease: JobLease
     run_snapshots: RunSnapshots

@@ -38,8 +38,10 @@ from loragate.adapter_store.notices.notices import LocalNotices, Notices
 from loragate.adapter_store.publishing.all_published import PublishedAdapters
 from loragate.adapter_store.publishing.publisher import Publisher
 from loragate.adapter_store.publishing.quarantine import CorruptBlob, Quarantine, find_damage, verified
+from loragate.adapter_store.publishing.signing import TenantSignatures
 from loragate.adapter_store.publishing.staging import Stage
 from loragate.adapter_store.scopes import AdminScope, TenantScope
+from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_RETENTION, SweepReport, sweep
 from loragate.adapter_store.tenants.deletion import finish_deletions
 from loragate.adapter_store.tenants.repository import TenantRepository, tenant_not_found
@@ -61,12 +63,14 @@ class Store:
         installation: Installation,
         notices: Notices,
         retention: timedelta,
+        signatures: SignaturePolicy,
     ) -> None:
         self.blobs = blobs
         self.notices = notices
         self._database = database
         self._secret_keys = secret_keys
         self._retention = retention
+        self._signatures = signatures
         self._key_format = KeyFormat(installation.checksum_key)
         self._hasher = KeyHasher(secret_keys)
         self._authenticator = Authenticator(database, self._key_format, self._hasher, installation.admin_key_hash)
@@ -86,12 +90,13 @@ class Store:
         previous_secret_keys: Sequence[bytes] = (),
         retention: timedelta = DEFAULT_RETENTION,
         min_free: int = 0,
+        signatures: SignaturePolicy = UNSIGNED,
     ) -> "Store":
         """Open the store. Raise Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
 
         What is new is made with `secret_key`; what was made with a previous one stays valid. Without `notices`, other
         processes are not notified of changes. Deleted adapters can be restored within `retention`. Of a local disk,
-        `min_free` bytes are left to others.
+        `min_free` bytes are left to others. `signatures` is the policy for publishing.
         """
         secret_keys = SecretKeys(secret_key, tuple(previous_secret_keys))
         database = Database(database_url)
@@ -106,6 +111,7 @@ class Store:
                 installation=installation,
                 notices=notices or LocalNotices(),
                 retention=retention,
+                signatures=signatures,
             )
         except BaseException:
             await database.close()
@@ -129,6 +135,7 @@ class Store:
             adapters = AdapterRepository(session, audit, self._retention)
             files = FileRepository(session, blobs.pieces, audit)
             job_lease = JobLease(session)
+            signatures = TenantSignatures(session, self._signatures)
             yield TenantScope(
                 adapters=adapters,
                 quarantine=Quarantine(session, blobs, audit),
@@ -144,7 +151,9 @@ class Store:
                     manifests=self._manifests,
                     audit=audit,
                     journal=self._journal,
+                    signatures=signatures,
                 ),
+                signatures=signatures,
                 jobs=JobRepository(session, audit),
                 job_lease=job_lease,
                 run_snapshots=RunSnapshots(session, blobs.pieces, job_lease),
@@ -170,7 +179,7 @@ class Store:
             keys = ApiKeyRepository(session, self._key_format, self._hasher, audit)
             admin_keys = AdminKeyRepository(session, self._key_format, self._hasher, audit)
             yield AdminScope(
-                tenants=TenantRepository(session, audit),
+                tenants=TenantRepository(session, audit, self._signatures),
                 keys=keys,
                 admin_keys=admin_keys,
                 secrets=SecretRepository(session, keys, admin_keys, audit),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.finetune.sandbox import Sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
@@ -86,4 +87,5 @@ class ServiceConfig:
     training_prices: TrainingPrices = field(default_factory=dict)
     previous_secret_keys: tuple[bytes, ...] = field(default=(), repr=False)
     previous_engine_secrets: tuple[str, ...] = field(default=(), repr=False)
+    signatures: SignaturePolicy = UNSIGNED  # of adapters that are published
     min_free_bytes: int = 1 << 30  # of a local disk for blobs, which results and snapshots never use

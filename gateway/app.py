@@ -144,6 +144,7 @@ async def _open_services(
             previous_secret_keys=config.previous_secret_keys,
             retention=retention,
             min_free=config.min_free_bytes,
+            signatures=config.signatures,
         )
         stack.push_async_callback(store.close)
         store.on_damage = metrics.quarantines.inc

@@ -66,7 +66,8 @@ class Adapter:
 
 @dataclass(frozen=True)
 class AdapterVersion:
-    """An immutable version. `digest` is "sha256:<hex>" over the canonical config and the tensors."""
+    """An immutable version. `digest` is "sha256:<hex>" over the canonical config and the tensors; the signature of
+    `signer` was verified when it was published."""
 
     adapter_id: str
     name: str
@@ -81,6 +82,7 @@ class AdapterVersion:
     deleted_at: datetime | None = None
     reason: str | None = None
     lineage: Lineage = UPLOADED
+    signer: str | None = None
 
 
 @dataclass(frozen=True)

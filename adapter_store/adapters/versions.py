@@ -94,6 +94,7 @@ def version_columns() -> tuple[InstrumentedAttribute[Any], ...]:
         row.parent_version,
         row.evaluation,
         row.notes,
+        row.signer,
     )
 
 
@@ -129,6 +130,7 @@ def version_of(name: str, row: Any) -> AdapterVersion:
         deleted_at=row.deleted_at,
         reason=row.reason,
         lineage=_lineage_of(row),
+        signer=row.signer,
     )
 
 

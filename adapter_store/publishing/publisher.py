@@ -46,6 +46,7 @@ from loragate.adapter_store.publishing.registration import (
     register,
     reject,
 )
+from loragate.adapter_store.publishing.signing import TenantSignatures
 from loragate.adapter_store.publishing.staging import Stage, StagedAdapter, opened
 from loragate.adapter_store.quotas import check_new_adapter, check_quotas, check_rank, check_storage, limits_of
 from loragate.adapter_store.timestamps import utc_now
@@ -66,6 +67,7 @@ class Publisher:
         manifests: Manifests,
         audit: AuditLog,
         journal: Journal,
+        signatures: TenantSignatures,
     ) -> None:
         self._session = session
         self._adapters = adapters
@@ -74,6 +76,7 @@ class Publisher:
         self._manifests = manifests
         self._audit = audit
         self._journal = journal
+        self._signatures = signatures
 
     async def publish(
         self,
@@ -86,6 +89,8 @@ class Publisher:
         lineage: Lineage = UPLOADED,
         tags: Iterable[str] | None = None,
         description: str | None = None,
+        signature: bytes | None = None,
+        trained_here: bool = False,
         may_wait: bool = False,
         wanted_by: Import | None = None,
     ) -> AdapterVersion:
@@ -96,7 +101,8 @@ class Publisher:
         long steps hold no connection. `tensors` is a path or a seekable open file, read in a thread. Equal content
         that is published twice becomes two versions that share their bytes. `tags` and `description` replace the
         adapter's. If no engine is available and it `may_wait`, the result is `verifying`, and `finish` completes it
-        later; the same holds if it is `wanted_by` an import whose process dies.
+        later; the same holds if it is `wanted_by` an import whose process dies. `signature` is the content of
+        `model.sig`; an adapter that was `trained_here` has none.
 
         Raise Invalid, AdapterInvalid and Conflict (`quota_exceeded`), then nothing is stored; StorageFull and
         Unavailable.
@@ -107,8 +113,15 @@ class Publisher:
         check_alias_name(alias)
         tags = None if tags is None else tuple(tags)
         described(EMPTY_DESCRIPTION, tags, description)
-        staged = await self._store(name, config_json, tensors, manifest)
-        registered = await self._register(name, staged, lineage)
+        policy = await self._signatures.policy()
+        await self._session.commit()
+        with opened(tensors) as file:
+            if trained_here:
+                signer = policy.trainer()
+            else:
+                signer = await self._stage.signer_of(policy, signature, config_json, file)
+            staged = await self._store(name, config_json, file, manifest)
+        registered = await self._register(name, staged, lineage, signer)
         wanted = Deferred(registered, staged, alias, tags, description)
         if wanted_by is not None:
             await claim_version(self._session, wanted_by, registered)
@@ -172,23 +185,22 @@ class Publisher:
             await self._reject(registered, CUT_OFF)
 
     async def _store(
-        self, name: str, config_json: bytes, tensors: Path | BinaryIO, manifest: engine_pb2.Manifest
+        self, name: str, config_json: bytes, file: BinaryIO, manifest: engine_pb2.Manifest
     ) -> StagedAdapter:
-        """Check the two files, and store them once the quotas allow it: until then they are only in `tensors`."""
-        with opened(tensors) as file:
-            staged = await self._stage.check(config_json, file, manifest)
-            limits = await limits_of(self._session)
-            check_rank(limits, staged.rank)
-            if await find_adapter(self._session, name) is None:
-                await check_new_adapter(self._session, limits)
-            await record_blob(self._session, staged.digest, staged.size_bytes + len(config_json))
-            await check_storage(self._session)
-            await self._session.commit()
-            size_bytes = await self._blobs.put(staged.digest, config_json, file)
+        """Check the two files, and store them once the quotas allow it: until then they are only in `file`."""
+        staged = await self._stage.check(config_json, file, manifest)
+        limits = await limits_of(self._session)
+        check_rank(limits, staged.rank)
+        if await find_adapter(self._session, name) is None:
+            await check_new_adapter(self._session, limits)
+        await record_blob(self._session, staged.digest, staged.size_bytes + len(config_json))
+        await check_storage(self._session)
+        await self._session.commit()
+        size_bytes = await self._blobs.put(staged.digest, config_json, file)
         return replace(staged, size_bytes=size_bytes)
 
-    async def _register(self, name: str, staged: StagedAdapter, lineage: Lineage) -> AdapterVersion:
-        registered = await register(self._session, name, staged, lineage)
+    async def _register(self, name: str, staged: StagedAdapter, lineage: Lineage, signer: str | None) -> AdapterVersion:
+        registered = await register(self._session, name, staged, lineage, signer)
         await check_quotas(self._session, await limits_of(self._session))
         recorded = await is_recorded(self._session, staged.digest)
         if not recorded or not await self._blobs.has(staged.digest):
@@ -225,6 +237,7 @@ class Publisher:
         await make_ready(self._session, registered)
         await Quarantine(self._session, self._blobs, self._audit).release(registered.digest)
         facts = {"digest": registered.digest, "rank": registered.rank, "size_bytes": registered.size_bytes}
+        facts |= {"signer": registered.signer} if registered.signer else {}
         await self._audit.record("adapter_version.create", _target(registered), after=facts)
         moves = AliasMoves(self._session, self._audit)
         await moves.to_new(registered.adapter_id, registered.name, alias, registered.version)

@@ -28,7 +28,9 @@ from loragate.adapter_store.timestamps import utc_now
 CUT_OFF = "its publication was interrupted"
 
 
-async def register(session: AsyncSession, name: str, staged: StagedAdapter, lineage: Lineage) -> AdapterVersion:
+async def register(
+    session: AsyncSession, name: str, staged: StagedAdapter, lineage: Lineage, signer: str | None = None
+) -> AdapterVersion:
     """Give the adapter its next version number, which is unique because of the scope's lock."""
     adapter_id, last_version = await _find_or_add(session, name)
     if lineage.parent_version is not None and lineage.parent_version > last_version:
@@ -47,6 +49,7 @@ async def register(session: AsyncSession, name: str, staged: StagedAdapter, line
         base_digest=staged.base_digest,
         created_at=utc_now(),
         lineage=lineage,
+        signer=signer,
     )
     numbered = update(AdapterRow).where(AdapterRow.id == adapter_id)
     await session.execute(numbered.values(last_version=registered.version))
@@ -159,6 +162,7 @@ async def _add_version(session: AsyncSession, version: AdapterVersion) -> None:
             parent_version=lineage.parent_version,
             evaluation=orjson.dumps(dict(lineage.evaluation)).decode() if lineage.evaluation else None,
             notes=lineage.notes,
+            signer=version.signer,
             created_at=version.created_at,
         )
     )

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from loragate.adapter_store.base_model.layout import layout_of
 from loragate.adapter_store.errors import AdapterInvalid
+from loragate.adapter_store.signatures.policy import TenantPolicy
 from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.plan.plan import AdapterPlan
@@ -37,6 +38,13 @@ class Stage:
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(_CHECKS_AT_ONCE)
+
+    async def signer_of(
+        self, policy: TenantPolicy, signature: bytes | None, config_json: bytes, tensors: BinaryIO
+    ) -> str | None:
+        """Return the signer of an upload, as the policy requires one. Raise AdapterInvalid."""
+        async with self._turns:
+            return await asyncio.to_thread(policy.signer_of, signature, config_json, tensors)
 
     async def check(self, config_json: bytes, tensors: BinaryIO, manifest: engine_pb2.Manifest) -> StagedAdapter:
         """Check an upload. Raise AdapterInvalid."""

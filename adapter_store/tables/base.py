@@ -98,6 +98,7 @@ class TenantRow(Base):
     name: Mapped[str]
     weight: Mapped[float]
     limits: Mapped[TenantLimits] = mapped_column(LimitsColumn(TenantLimits), nullable=True)
+    signers: Mapped[tuple[str, ...]] = mapped_column(TagsColumn, nullable=True)  # none: the operator's policy holds
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
@@ -233,6 +234,7 @@ class AdapterVersionRow(TenantOwned, Base):
     dataset_digest: Mapped[str | None]
     parent_version: Mapped[int | None]
     evaluation: Mapped[str | None] = mapped_column(Text)  # JSON
+    signer: Mapped[str | None] = mapped_column(String(64))  # verified when it was published
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
 

@@ -1,4 +1,4 @@
-"""Column types for limits and tags, as JSON in one column."""
+"""Column types for limits and lists of names, as JSON in one column."""
 
 import orjson
 from sqlalchemy import Dialect, Text, TypeDecorator
@@ -25,7 +25,7 @@ class LimitsColumn(TypeDecorator[Limits]):
 
 
 class TagsColumn(TypeDecorator[tuple[str, ...]]):
-    """Tags in order: a JSON list, NULL where there are none."""
+    """Names in order, such as tags: a JSON list, NULL where there are none."""
 
     impl = Text
     cache_ok = True

@@ -1,7 +1,7 @@
 """The repository of tenants, for the operator."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -16,6 +16,7 @@ from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.jobs.job import JobStatus
 from loragate.adapter_store.limits import UNLIMITED_TENANT, TenantLimits
 from loragate.adapter_store.names import check_label, could_be_id
+from loragate.adapter_store.signatures.policy import SignaturePolicy
 from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
 from loragate.adapter_store.tables.jobs import JobRow
 from loragate.adapter_store.tenants.deletion import delete_owned
@@ -28,22 +29,36 @@ _MIN_WEIGHT, _MAX_WEIGHT = 0.01, 100.0
 class TenantRepository:
     """Part of an AdminScope; within a tenant, it sees that tenant only."""
 
-    def __init__(self, session: AsyncSession, audit: AuditLog) -> None:
+    def __init__(self, session: AsyncSession, audit: AuditLog, signatures: SignaturePolicy) -> None:
         self._session = session
         self._audit = audit
+        self._signatures = signatures
 
-    async def create(self, name: str, *, weight: float = 1.0, limits: TenantLimits = UNLIMITED_TENANT) -> Tenant:
+    async def create(
+        self,
+        name: str,
+        *,
+        weight: float = 1.0,
+        limits: TenantLimits = UNLIMITED_TENANT,
+        signers: Sequence[str] = (),
+    ) -> Tenant:
         """Create a tenant. Raise Invalid, and Conflict if another tenant has the name."""
         check_label(name)
         _check_weight(weight)
+        self._signatures.check_names(signers)
         await self._require_free(name)
         now = utc_now()
-        tenant = Tenant(new_id("tn"), name, weight, limits, created_at=now, updated_at=now)
-        await self._session.execute(
-            insert(TenantRow).values(
-                id=tenant.id, name=name, weight=weight, limits=limits, created_at=now, updated_at=now
-            )
+        tenant = Tenant(new_id("tn"), name, weight, limits, created_at=now, updated_at=now, signers=tuple(signers))
+        row = insert(TenantRow).values(
+            id=tenant.id,
+            name=name,
+            weight=weight,
+            limits=limits,
+            signers=tenant.signers,
+            created_at=now,
+            updated_at=now,
         )
+        await self._session.execute(row)
         await self._audit.record("tenant.create", _target(tenant.id), tenant=tenant.id, after=facts_of(tenant))
         return tenant
 
@@ -73,6 +88,7 @@ class TenantRepository:
         name: str | None = None,
         weight: float | None = None,
         limits: Mapping[str, int | None] | None = None,
+        signers: Sequence[str] | None = None,
     ) -> Tenant:
         """Change the given values; `limits` one by one. Raise Invalid, and Conflict for the name."""
         tenant = await self.get(tenant_id)
@@ -80,10 +96,12 @@ class TenantRepository:
             await self._require_free(check_label(name))
         if weight is not None:
             _check_weight(weight)
+        self._signatures.check_names(signers or ())
         changes = {
             "name": tenant.name if name is None else name,
             "weight": tenant.weight if weight is None else weight,
             "limits": tenant.limits.merged(limits or {}),
+            "signers": tenant.signers if signers is None else tuple(signers),
             "updated_at": utc_now(),
         }
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(**changes))
@@ -139,6 +157,7 @@ def _tenant_of(row: TenantRow) -> Tenant:
         name=row.name,
         weight=row.weight,
         limits=row.limits,
+        signers=row.signers,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )

@@ -8,7 +8,8 @@ from loragate.adapter_store.limits import TenantLimits
 
 @dataclass(frozen=True)
 class Tenant:
-    """`weight` is the tenant's share of the engine relative to other tenants' weights."""
+    """`weight` is the tenant's share of the engine relative to other tenants' weights. One of `signers` must have
+    signed what the tenant publishes; without any, the operator's policy holds."""
 
     id: str
     name: str
@@ -16,3 +17,4 @@ class Tenant:
     limits: TenantLimits
     created_at: datetime
     updated_at: datetime
+    signers: tuple[str, ...] = ()

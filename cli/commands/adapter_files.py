@@ -9,7 +9,10 @@ from loragate.cli import options
 
 Folder = Annotated[
     Path,
-    typer.Argument(help="A folder saved by PEFT: adapter_config.json and adapter_model.safetensors.", file_okay=False),
+    typer.Argument(
+        help="A folder saved by PEFT: adapter_config.json, adapter_model.safetensors, and model.sig if it is signed.",
+        file_okay=False,
+    ),
 ]
 NewName = Annotated[str | None, typer.Option("--name", help="The adapter's name. [default: the name of the folder]")]
 NewAlias = Annotated[str | None, typer.Option(help="The alias to point at the new version. [default: `default`]")]

@@ -1,6 +1,6 @@
 """`loragate tenants …`: the operator's commands on tenants."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +14,18 @@ Needs the admin key. Example: `loragate tenants create acme`, then `loragate key
 """,
 )
 
-_COLUMNS = ("id", "name", "weight", "created_at")
+_COLUMNS = ("id", "name", "weight", "signers", "created_at")
 Tenant = Annotated[str, typer.Argument(help="The tenant's id or name.")]
 Weight = Annotated[
     float | None, typer.Option(help="The tenant's share of the engine, relative to other tenants' weights.")
+]
+Signers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--signer",
+        help="A signer of the server's settings. The tenant publishes only adapters that it has signed; repeat the "
+        "option for more signers.",
+    ),
 ]
 
 
@@ -25,6 +33,7 @@ Weight = Annotated[
 def create(
     name: Annotated[str, typer.Argument(help="The tenant's name, which must be unique.")],
     weight: Weight = None,
+    signers: Signers = None,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
@@ -32,12 +41,16 @@ def create(
 ) -> None:
     """Create a tenant. It has no key yet: create one with `loragate keys create`.
 
-    Example: `loragate tenants create acme --weight 2`
+    Examples:
+
+    - `loragate tenants create acme --weight 2`
+    - `loragate tenants create acme --signer acme-release`
     """
     from loragate.cli.client.http.connect import as_operator
     from loragate.cli.client.terminal.output import show_rows
 
-    body = {"name": name} | ({} if weight is None else {"weight": weight})
+    body: dict[str, Any] = {"name": name} | ({} if weight is None else {"weight": weight})
+    body |= {"signers": signers} if signers else {}
     with as_operator(base_url, admin_key, data_dir) as api:
         show_rows([api.call("POST", "/admin/v1/tenants", json=body)], _COLUMNS, as_json=as_json)
 
@@ -84,6 +97,10 @@ def update(
     tenant: Tenant,
     name: Annotated[str | None, typer.Option(help="The new name.")] = None,
     weight: Weight = None,
+    signers: Signers = None,
+    any_signer: Annotated[
+        bool, typer.Option("--no-signers", help="Return the tenant to the server's policy on signatures.")
+    ] = False,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
@@ -91,16 +108,23 @@ def update(
 ) -> None:
     """Change a tenant. Options that are not given leave their value unchanged.
 
-    Example: `loragate tenants update acme --weight 0.5`
+    Examples:
+
+    - `loragate tenants update acme --weight 0.5`
+    - `loragate tenants update acme --signer acme-release --signer acme-ci`
+    - `loragate tenants update acme --no-signers`
     """
     from loragate.cli.client.http.api import find_tenant, path
     from loragate.cli.client.http.connect import as_operator
     from loragate.cli.client.terminal.output import show_rows
     from loragate.cli.errors import BAD_SETTING, CliError
 
-    changes = {key: value for key, value in {"name": name, "weight": weight}.items() if value is not None}
+    if signers and any_signer:
+        raise CliError("give either --signer or --no-signers, not both", BAD_SETTING)
+    given = {"name": name, "weight": weight, "signers": [] if any_signer else signers or None}
+    changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
-        raise CliError("nothing to change: give --name or --weight", BAD_SETTING)
+        raise CliError("nothing to change: give --name, --weight, --signer or --no-signers", BAD_SETTING)
     with as_operator(base_url, admin_key, data_dir) as api:
         where = path("admin", "v1", "tenants", find_tenant(api, tenant)["id"])
         show_rows([api.call("PATCH", where, json=changes)], _COLUMNS, as_json=as_json)

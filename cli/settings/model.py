@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from loragate.adapter_store.limits import TenantLimits
+from loragate.adapter_store.signatures.config import SignatureConfig
 from loragate.cli.settings.types import (
     AbsolutePath,
     AdminKey,
@@ -102,6 +103,11 @@ class ImportSettings(ImportConfig):
     """
 
     hub: HubUrl = ImportConfig().hub
+
+
+@pydantic_dataclass(frozen=True, slots=True)
+class SignatureSettings(SignatureConfig):
+    """`LORAGATE_SIGNATURES__<NAME>`, or `[signatures]` in the file; see ImportSettings."""
 
 
 class PanelSettings(BaseModel):
@@ -208,6 +214,7 @@ class Settings(BaseSettings):
     oidc: OidcConfig = OidcConfig()
     tracing: TracingConfig = TracingConfig()
     imports: ImportSettings = ImportSettings()
+    signatures: SignatureSettings = SignatureSettings()
     panel: PanelSettings = PanelSettings()
     prices: tuple[Price, ...] = ()
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"

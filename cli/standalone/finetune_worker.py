@@ -5,6 +5,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from loragate.adapter_store.ids import random_base62
+from loragate.adapter_store.signatures.policy import SignaturePolicy
 from loragate.cli.data_dir.preparation import engine_secrets, make_data_dir, secret_keys
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
@@ -57,6 +58,8 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         sandbox=_sandbox(chosen),
         training_prices={price.tenant: price.training_rate for price in settings.prices if price.adapter is None},
         min_free_bytes=settings.min_free_bytes,
+        # It publishes only what it has trained, so it needs no signer's keys.
+        signatures=SignaturePolicy(settings.signatures.require, {}, settings.signatures.trust_fine_tuning),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from loragate.adapter_store.signatures.policy import load_policy
 from loragate.cli.data_dir.preparation import (
     check_replicas,
     engine_secrets,
@@ -49,6 +50,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             sharers=settings.replicas * settings.workers,
             default_limits=settings.limits.tenant_limits,
             imports=settings.imports,
+            signatures=load_policy(settings.signatures),
             first_token_deadline_seconds=settings.first_token_deadline_seconds,
             max_queue_seconds=settings.max_queue_seconds,
             max_tokenizing_bytes=settings.max_tokenizing_bytes,

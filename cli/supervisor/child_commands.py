@@ -47,6 +47,7 @@ _GATEWAY = (
     "oidc",
     "tracing",
     "imports",
+    "signatures",
     "prices",
     "currency",
     "deleted_retention_hours",

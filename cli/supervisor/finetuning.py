@@ -24,6 +24,7 @@ _SETTINGS = (
     "engine_secret",
     "previous_engine_secrets",
     "finetune",
+    "signatures",
     "prices",
 )
 

@@ -103,6 +103,7 @@ class Publisher:
                 probe=self.probe,
                 alias=alias,
                 lineage=lineage,
+                trained_here=True,
             )
         return version.version
 

@@ -41,6 +41,7 @@ async def serve(config: ServiceConfig) -> None:
         config.secret_key,
         previous_secret_keys=config.previous_secret_keys,
         min_free=config.min_free_bytes,
+        signatures=config.signatures,
     )
     try:
         async with store.admin(write=True) as admin:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loragate.adapter_store.limits import TenantLimits
+from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.engine.link_security import check_target
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
@@ -75,6 +76,7 @@ class GatewayConfig:
     audit_retention_days: int | None = None  # of the audit log's events; None: for ever
     job_event_retention_days: int | None = None  # of the events of jobs, after their end; None: for ever
     imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
+    signatures: SignaturePolicy = UNSIGNED  # of adapters that are published
     tool_parser: str | None = None  # how the model writes tool calls; None: detected from its chat template
 
     def __post_init__(self) -> None:

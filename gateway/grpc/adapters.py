@@ -9,6 +9,7 @@ from loragate.adapter_store.adapters.adapter import AdapterStatus, VersionStatus
 from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.database.page import DEFAULT_LIMIT
+from loragate.adapter_store.signatures.bundle import SIGNATURE_FILE
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_from, parse_message
@@ -24,7 +25,7 @@ from loragate.v1 import adapters_pb2 as pb
 Status = TypeVar("Status", AdapterStatus, VersionStatus)
 
 _UPLOAD = "POST /v1/adapters"  # the equivalent route of the REST API
-_FILES = {"adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
+_FILES = {"adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE, "signature": SIGNATURE_FILE}
 
 
 async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:

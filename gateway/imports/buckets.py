@@ -1,28 +1,32 @@
-"""Import from a bucket: reads the two files with the operator's credentials, where the operator allows it."""
+"""Import from a bucket: reads the two files, and their signature, with the operator's credentials, where it is allowed."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE, open_objects
+from loragate.adapter_store.blobs.blobs import TENSORS_FILE, open_objects
 from loragate.adapter_store.blobs.filesystem import Objects
 from loragate.adapter_store.errors import CannotOpen
-from loragate.gateway.imports.source import BucketSource, ImportFailed
+from loragate.adapter_store.signatures.bundle import SIGNATURE_FILE
+from loragate.gateway.imports.source import BucketSource, FileSizes, ImportFailed
 
 log = logging.getLogger(__name__)
 
-_MAX_CONFIG_BYTES = 1 << 20
-
 
 async def bucket_files(
-    source: BucketSource, limit: int, set_total: Callable[[int | None], None]
+    source: BucketSource, sizes: FileSizes, set_total: Callable[[int | None], None]
 ) -> AsyncIterator[tuple[str, bytes]]:
-    """Yield pieces of both files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
+    """Yield pieces of the files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
     try:
         objects, root = await asyncio.to_thread(open_objects, f"s3://{source.place}")
-        for file, max_bytes in ((CONFIG_FILE, min(_MAX_CONFIG_BYTES, limit)), (TENSORS_FILE, limit)):
-            size = await asyncio.to_thread(partial(_size, objects, f"{root}/{file}", max_bytes))
+        for file, max_bytes in sizes.items():
+            try:
+                size = await asyncio.to_thread(partial(_size, objects, f"{root}/{file}", max_bytes))
+            except FileNotFoundError:
+                if file == SIGNATURE_FILE:
+                    continue
+                raise
             if file == TENSORS_FILE:
                 set_total(size)
             left = size

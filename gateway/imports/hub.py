@@ -1,25 +1,28 @@
-"""Import from a hub: fetches the two files of a repository."""
+"""Import from a hub: fetches the two files of a repository, and their signature."""
 
 import hashlib
 import re
 from collections.abc import AsyncIterator, Callable
 
-from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.blobs.blobs import TENSORS_FILE
+from loragate.adapter_store.signatures.bundle import SIGNATURE_FILE
 from loragate.gateway.imports.fetcher import Download, Fetcher
-from loragate.gateway.imports.source import HubSource, ImportFailed
+from loragate.gateway.imports.source import FileSizes, HubSource, ImportFailed
 
-_MAX_CONFIG_BYTES = 1 << 20
+_NOT_FOUND = 404
 _SHA256 = re.compile(r'"?([0-9a-f]{64})"?')
 
 Files = AsyncIterator[tuple[str, bytes]]
 
 
 async def hub_files(
-    fetcher: Fetcher, hub: str, source: HubSource, limit: int, set_total: Callable[[int | None], None]
+    fetcher: Fetcher, hub: str, source: HubSource, sizes: FileSizes, set_total: Callable[[int | None], None]
 ) -> Files:
-    """Yield pieces of both files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
-    for file, max_bytes in ((CONFIG_FILE, min(_MAX_CONFIG_BYTES, limit)), (TENSORS_FILE, limit)):
+    """Yield pieces of the files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
+    for file, max_bytes in sizes.items():
         async with fetcher.opened(source.url(hub, file)) as download:
+            if file == SIGNATURE_FILE and download.response.status_code == _NOT_FOUND:
+                continue
             _check(download, source, file)
             if file == TENSORS_FILE:
                 set_total(download.size)
@@ -37,7 +40,7 @@ def _check(download: Download, source: HubSource, file: str) -> None:
             "source_denied",
             f"The hub denies access to {source.repository}: check the name, or send a token with access to it.",
         )
-    if status == 404:
+    if status == _NOT_FOUND:
         raise ImportFailed("source_not_found", f"{source.repository} has no {file} at this commit.")
     if status != 200:
         raise ImportFailed("source_unavailable", f"The hub responded with status {status}; try again later.")

@@ -19,7 +19,14 @@ from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.hub import hub_files
 from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.imports.progress import ImportProgress
-from loragate.gateway.imports.source import BucketSource, HubSource, ImportFailed, parse_source, source_not_allowed
+from loragate.gateway.imports.source import (
+    BucketSource,
+    HubSource,
+    ImportFailed,
+    files_to_fetch,
+    parse_source,
+    source_not_allowed,
+)
 from loragate.gateway.imports.turns import Turns
 from loragate.gateway.operations.adapters import publish_import
 from loragate.gateway.resilience.timeouts import cancel_and_wait
@@ -134,13 +141,14 @@ class ImportRunner:
     async def _files(
         self, use: Services, caller: TenantPrincipal, progress: ImportProgress, token: str | None, stack: AsyncExitStack
     ) -> AsyncIterator[tuple[str, bytes]]:
-        source, limit = parse_source(progress.wanted.source), use.config.max_upload_bytes
+        source = parse_source(progress.wanted.source)
+        sizes = files_to_fetch(use.config.max_upload_bytes, signed=bool(use.config.signatures.signers))
         if isinstance(source, BucketSource):
-            return bucket_files(source, limit, progress.set_total)
+            return bucket_files(source, sizes, progress.set_total)
         assert self._config.hub is not None, "it was checked before the import began"
         fetcher = Fetcher(self._allow_list, self._config.hub, token=token, pace=use.config.upload_pace)
         await stack.enter_async_context(fetcher)
-        return hub_files(fetcher, self._config.hub, source, limit, progress.set_total)
+        return hub_files(fetcher, self._config.hub, source, sizes, progress.set_total)
 
     async def _fill(
         self, form: Form, files: AsyncIterator[tuple[str, bytes]], progress: ImportProgress

@@ -1,10 +1,14 @@
 """The `source` of an import: a folder of a hub's repository at a commit, or a prefix in a bucket."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.errors import Failure
+from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES, SIGNATURE_FILE
 from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.uploads.adapter_upload import MAX_CONFIG_BYTES
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
 _HUB = re.compile(rf"hf://({_PART}/{_PART})((?:/{_PART}){{0,8}})@([0-9a-f]{{40}})")
@@ -29,6 +33,16 @@ class BucketSource:
     """`place` is the bucket, or bucket/prefix."""
 
     place: str
+
+
+FileSizes = Mapping[str, int]
+"""The files to fetch, in order, each with its maximum number of bytes."""
+
+
+def files_to_fetch(limit: int, *, signed: bool) -> FileSizes:
+    """Return PEFT's two files and, for a server that verifies signatures, the one that a source may also have."""
+    signature = {SIGNATURE_FILE: MAX_SIGNATURE_BYTES} if signed else {}
+    return {CONFIG_FILE: min(MAX_CONFIG_BYTES, limit), **signature, TENSORS_FILE: limit}
 
 
 def parse_source(text: str) -> HubSource | BucketSource:

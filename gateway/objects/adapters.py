@@ -74,6 +74,7 @@ class AdapterVersion(TypedDict):
     base_digest: Digest
     residency: Residency | None
     lineage: Lineage
+    signer: Annotated[str | None, Field(description="The signer whose signature was verified; null: none was.")]
     reason: Annotated[str | None, Field(description="The reason why it is rejected or quarantined.")]
     created_at: Moment
     deleted_at: Moment | None
@@ -172,6 +173,7 @@ def version_object(version: stored.AdapterVersion, residency: Tier | None) -> Ad
         "base_digest": version.base_digest,
         "residency": residency,
         "lineage": _lineage_object(version.lineage),
+        "signer": version.signer,
         "reason": version.reason,
         "created_at": rfc3339(version.created_at),
         "deleted_at": rfc3339(version.deleted_at),

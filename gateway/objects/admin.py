@@ -47,6 +47,10 @@ class Tenant(TypedDict):
     name: str
     weight: float
     limits: TenantLimits
+    signers: Annotated[
+        list[str],
+        Field(description="One of them must have signed what it publishes; none: the server's policy."),
+    ]
     created_at: Moment
     updated_at: Moment
 
@@ -175,6 +179,7 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
             "training_seconds_per_day": limits.training_seconds_per_day,
             "training_seconds_per_month": limits.training_seconds_per_month,
         },
+        "signers": list(tenant.signers),
         "created_at": rfc3339(tenant.created_at),
         "updated_at": rfc3339(tenant.updated_at),
     }

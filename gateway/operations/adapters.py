@@ -67,6 +67,7 @@ async def _publish(
         probe=EngineProbe(use.link, share_of(caller, None, use.config)),
         alias=upload.alias or DEFAULT_ALIAS,
         lineage=upload.lineage,
+        signature=upload.signature,
         tags=upload.tags,
         description=upload.description,
         may_wait=True,

@@ -26,7 +26,8 @@ async def from_files(
             await space.write(tensors, chunk)
         space.received()
         tags = None if body.tags is None else tuple(body.tags)
-        yield AdapterUpload(body.name, body.alias, tags, body.description, config, tensors, body.lineage())
+        signature = None if body.signature is None else body.signature.encode()
+        yield AdapterUpload(body.name, body.alias, tags, body.description, config, tensors, body.lineage(), signature)
 
 
 async def _config(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> bytes:

@@ -33,6 +33,7 @@ async def create_job(
         if attempt.earlier is not None:
             return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            await scope.signatures.require_trusted_training()
             await _check_file(scope, caller, body.training_file, "training_file", may_grow=body.asked.streaming)
             if body.validation_file is not None:
                 await _check_file(scope, caller, body.validation_file, "validation_file")

@@ -1,6 +1,6 @@
-"""Adapter uploads, which consist of exactly PEFT's two files.
+"""Adapter uploads, which consist of PEFT's two files and, if they are signed, `model.sig`.
 
-File names that a client sends only distinguish the two files; they never name anything on this machine.
+File names that a client sends only distinguish the files; they never name anything on this machine.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES, SIGNATURE_FILE
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.resources.adapters import LineageFields
@@ -36,7 +37,7 @@ ADAPTER_FORM = FormShape(
         "parent_version": 1024,
         "evaluation": _TEXT_BYTES,
     },
-    small_files={CONFIG_FILE: MAX_CONFIG_BYTES},
+    small_files={CONFIG_FILE: MAX_CONFIG_BYTES, SIGNATURE_FILE: MAX_SIGNATURE_BYTES},
     spooled=TENSORS_FILE,
 )
 _READ_BYTES = 1 << 20
@@ -53,12 +54,14 @@ class AdapterUpload:
     config_json: bytes
     tensors: BinaryIO
     lineage: Lineage = UPLOADED
+    signature: bytes | None = None
 
     def identity(self) -> tuple[bytes, ...]:
         """Return what distinguishes this upload from others. Call it in a thread, because it reads the whole file."""
         fields = (self.name, self.alias or "", repr(self.tags), repr(self.description))
         lineage = orjson.dumps(self.lineage, option=orjson.OPT_SORT_KEYS)
-        return (*(text.encode() for text in fields), lineage, self.config_json, sha256_digest(self.tensors))
+        signature = self.signature or b""
+        return (*(text.encode() for text in fields), lineage, self.config_json, signature, sha256_digest(self.tensors))
 
 
 def sha256_digest(file: BinaryIO) -> bytes:
@@ -100,6 +103,7 @@ def _complete(form: Form, tensors: BinaryIO) -> AdapterUpload:
         config_json=form.content(CONFIG_FILE),
         tensors=tensors,
         lineage=_lineage(form),
+        signature=form.content(SIGNATURE_FILE) if SIGNATURE_FILE in form.seen else None,
     )
 
 

@@ -7,6 +7,7 @@ from loragate.cli.errors import BAD_SETTING, CliError
 
 CONFIG = "adapter_config.json"
 TENSORS = "adapter_model.safetensors"
+SIGNATURE = "model.sig"
 
 
 def check_folder(folder: Path) -> None:

@@ -39,9 +39,9 @@ def send_in_parts(api: Api, file: Path, progress: Progress, task: TaskID, purpos
     return str(done["file"]["id"])
 
 
-def publish(api: Api, fields: dict[str, str], config: str, tensors_file_id: str) -> dict[str, Any]:
+def publish(api: Api, fields: dict[str, str], tensors_file_id: str) -> dict[str, Any]:
     """Publish an uploaded file as a new version and delete the file. Retries never create a second version."""
-    body = {**fields, "adapter_config": config, "tensors_file_id": tensors_file_id}
+    body = {**fields, "tensors_file_id": tensors_file_id}
     once = {"Idempotency-Key": uuid.uuid4().hex}
     version = dict(retry(lambda: api.call("POST", "/v1/adapters", json=body, headers=once)))
     api.call("DELETE", path("v1", "files", tensors_file_id))

@@ -9,12 +9,12 @@ from rich.progress import Progress, TaskID
 from loragate.cli.client.http.api import Api
 from loragate.cli.client.terminal.progress import transfer_progress
 from loragate.cli.client.transfer import parts
-from loragate.cli.client.transfer.folders import CONFIG, TENSORS, check_folder
+from loragate.cli.client.transfer.folders import CONFIG, SIGNATURE, TENSORS, check_folder
 from loragate.cli.errors import BAD_SETTING, CliError
 
 
 def upload(api: Api, folder: Path, name: str, alias: str | None) -> dict[str, Any]:
-    """Upload both files with a progress bar on stderr, and return the new version."""
+    """Upload the files, with a progress bar on stderr, and return the new version."""
     check_folder(folder)
     with transfer_progress() as progress:
         task = progress.add_task(f"uploading {name}", total=None)
@@ -28,7 +28,7 @@ def send(api: Api, folder: Path, name: str, alias: str | None, progress: Progres
     fields = {"name": name} | ({"alias": alias} if alias else {})
     if size > parts.SMALL_BYTES:
         file_id = parts.send_in_parts(api, folder / TENSORS, progress, task)
-        return parts.publish(api, fields, _config(folder), file_id)
+        return parts.publish(api, fields | _texts(folder), file_id)
     return _send_at_once(api, folder, fields, progress, task)
 
 
@@ -51,11 +51,19 @@ def _send_at_once(api: Api, folder: Path, fields: dict[str, str], progress: Prog
             CONFIG: (CONFIG, config, "application/json"),
             TENSORS: (TENSORS, tensors, "application/octet-stream"),
         }
+        if (folder / SIGNATURE).is_file():
+            files[SIGNATURE] = (SIGNATURE, stack.enter_context((folder / SIGNATURE).open("rb")), "application/json")
         return dict(api.call("POST", "/v1/adapters", data=fields, files=files))
 
 
-def _config(folder: Path) -> str:
+def _texts(folder: Path) -> dict[str, str]:
+    """Return the fields of the JSON body with the small files' content."""
+    files = {"adapter_config": folder / CONFIG, "signature": folder / SIGNATURE}
+    return {field: _text(file) for field, file in files.items() if file.is_file()}
+
+
+def _text(file: Path) -> str:
     try:
-        return (folder / CONFIG).read_text(encoding="utf-8")
+        return file.read_bytes().decode()  # byte for byte, as it was signed
     except UnicodeDecodeError:
-        raise CliError(f"{folder / CONFIG} is not UTF-8", BAD_SETTING) from None
+        raise CliError(f"{file} is not UTF-8", BAD_SETTING) from None

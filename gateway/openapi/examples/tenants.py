@@ -27,6 +27,7 @@ TENANT = {
         "training_seconds_per_day": 14_400,
         "training_seconds_per_month": None,
     },
+    "signers": ["acme-release"],
     "created_at": THEN,
     "updated_at": LATER,
 }

@@ -46,7 +46,7 @@ async def create_tenant(
             return attempt.earlier.response()
         async with use.store.admin(write=True, by=by) as admin:
             limits = use.config.default_limits.merged(body.limits.changes)
-            tenant = await admin.tenants.create(body.name, weight=body.weight, limits=limits)
+            tenant = await admin.tenants.create(body.name, weight=body.weight, limits=limits, signers=body.signers)
             return (await attempt.keep(admin.idempotency, tenant_object(tenant))).response()
 
 
@@ -82,7 +82,9 @@ async def update_tenant(
     """Change the fields that are given."""
     async with use.store.admin(write=True, by=by) as admin:
         limits = body.limits.changes if body.limits else {}
-        tenant = await admin.tenants.update(tenant_id, name=body.name, weight=body.weight, limits=limits)
+        tenant = await admin.tenants.update(
+            tenant_id, name=body.name, weight=body.weight, limits=limits, signers=body.signers
+        )
     return json_response(tenant_object(tenant))
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.adapters.desired_state import Placement
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
+from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES
 from loragate.gateway.schemas.resources.limits import LimitsBody
 from loragate.prompts.validation import Body, field_error
 
@@ -49,7 +50,8 @@ class AdapterPlacement(Body):
 class AdapterFromFiles(LineageFields):
     """JSON body of POST /v1/adapters: an adapter from files that were uploaded before with the purpose `adapter`.
 
-    The config is such a file, or the text of one, which is stored byte for byte.
+    The config is such a file, or the text of one, which is stored byte for byte. `signature` is the text of
+    `model.sig`.
     """
 
     name: Annotated[str, StringConstraints(max_length=1024)]
@@ -59,6 +61,7 @@ class AdapterFromFiles(LineageFields):
     tensors_file_id: _FileId
     config_file_id: _FileId | None = None
     adapter_config: Annotated[str, StringConstraints(max_length=1 << 20)] | None = None
+    signature: Annotated[str, StringConstraints(max_length=MAX_SIGNATURE_BYTES)] | None = None
 
     @model_validator(mode="after")
     def _has_one_config(self) -> "AdapterFromFiles":
@@ -124,6 +127,8 @@ _TEXTS = ("name", "alias", "tags", "description")
 
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
+_SIGNATURE = {**_FILE, "description": "The signature of both files, a Sigstore bundle of OpenSSF Model Signing."}
+
 UPLOAD_FORM: dict[str, Any] = {
     "type": "object",
     "description": "The two files that PEFT saves, and the adapter's name. Without `alias` the alias is `default`. "
@@ -136,6 +141,7 @@ UPLOAD_FORM: dict[str, Any] = {
         "parent_version": {"type": "integer", "minimum": 1},
         "evaluation": {"type": "string", "contentMediaType": "application/json"},
         **dict.fromkeys(_FILES, _FILE),
+        "model.sig": _SIGNATURE,
     },
     "required": ["name", *_FILES],
     "additionalProperties": False,

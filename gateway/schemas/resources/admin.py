@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
+from loragate.adapter_store.signatures.config import MAX_SIGNERS
 from loragate.gateway.schemas.resources.limits import LimitsBody, TenantLimitsBody
 from loragate.prompts.validation import Body
 
@@ -19,21 +20,26 @@ def _time(value: Any) -> Any:
 Time = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_time)]  # RFC 3339
 
 
+Signers = Annotated[list[Text], Field(max_length=MAX_SIGNERS)]
+
+
 class TenantCreate(Body):
     """Body of POST /admin/v1/tenants."""
 
     name: Text
     weight: float = 1.0
     limits: TenantLimitsBody = Field(default_factory=TenantLimitsBody)
+    signers: Signers = []  # noqa: RUF012
 
 
 class TenantPatch(Body):
     """Body of PATCH /admin/v1/tenants/{tenant_id}. What is absent or null stays unchanged; null within `limits` removes
-    a limit."""
+    a limit, and an empty list of `signers` returns the tenant to the server's policy."""
 
     name: Text | None = None
     weight: float | None = None
     limits: TenantLimitsBody | None = None
+    signers: Signers | None = None
 
 
 class KeyCreate(Body):

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class UploadRequest(_message.Message):
-    __slots__ = ("name", "alias", "adapter_config", "adapter_model", "tags", "description", "notes", "dataset_digest", "parent_version", "evaluation")
+    __slots__ = ("name", "alias", "adapter_config", "adapter_model", "tags", "description", "notes", "dataset_digest", "parent_version", "evaluation", "signature")
     class EvaluationEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class UploadRequest(_message.Message):
     DATASET_DIGEST_FIELD_NUMBER: _ClassVar[int]
     PARENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     name: str
     alias: str
     adapter_config: bytes
@@ -34,10 +35,11 @@ class UploadRequest(_message.Message):
     dataset_digest: str
     parent_version: int
     evaluation: _containers.ScalarMap[str, float]
-    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ..., tags: _Optional[str] = ..., description: _Optional[str] = ..., notes: _Optional[str] = ..., dataset_digest: _Optional[str] = ..., parent_version: _Optional[int] = ..., evaluation: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ..., tags: _Optional[str] = ..., description: _Optional[str] = ..., notes: _Optional[str] = ..., dataset_digest: _Optional[str] = ..., parent_version: _Optional[int] = ..., evaluation: _Optional[_Mapping[str, float]] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class AdapterVersion(_message.Message):
-    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object", "residency", "lineage", "reason", "deleted_at")
+    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object", "residency", "lineage", "reason", "deleted_at", "signer")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +55,7 @@ class AdapterVersion(_message.Message):
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DELETED_AT_FIELD_NUMBER: _ClassVar[int]
+    SIGNER_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     version: int
@@ -68,7 +71,8 @@ class AdapterVersion(_message.Message):
     lineage: Lineage
     reason: str
     deleted_at: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ..., residency: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., reason: _Optional[str] = ..., deleted_at: _Optional[str] = ...) -> None: ...
+    signer: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ..., residency: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., reason: _Optional[str] = ..., deleted_at: _Optional[str] = ..., signer: _Optional[str] = ...) -> None: ...
 
 class Lineage(_message.Message):
     __slots__ = ("source", "dataset_digest", "parent_version", "evaluation", "notes")

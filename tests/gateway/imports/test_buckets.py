@@ -10,7 +10,7 @@ from s3_server import BUCKET, S3Server, s3_server
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import BucketGrant, ImportConfig
 from loragate.gateway.imports import buckets
-from loragate.gateway.imports.source import BucketSource, ImportFailed
+from loragate.gateway.imports.source import BucketSource, ImportFailed, files_to_fetch
 from tests.gateway import tiny_model
 from tests.gateway.imports.test_hub import begin, ended
 from tests.gateway.running_gateway import Gateway, serving
@@ -109,7 +109,9 @@ class Growing:
 async def test_an_object_that_grows_while_it_is_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     growing = Growing()
     monkeypatch.setattr(buckets, "open_objects", lambda url: (growing, "bucket/poet"))
-    pieces = buckets.bucket_files(BucketSource("bucket/poet"), 1 << 20, lambda total: None)
+    pieces = buckets.bucket_files(
+        BucketSource("bucket/poet"), files_to_fetch(1 << 20, signed=False), lambda total: None
+    )
     assert len((await anext(pieces))[1]) == 600
     with pytest.raises(ImportFailed) as failed:
         await anext(pieces)
