@@ -1,4 +1,4 @@
-"""Import from a bucket: reads the two files, and their signature, with the operator's credentials, where it is allowed."""
+"""Import from a bucket: reads the files with the operator's credentials, where the operator allows it."""
 
 import asyncio
 import logging

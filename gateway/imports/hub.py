@@ -1,4 +1,4 @@
-"""Import from a hub: fetches the two files of a repository, and their signature."""
+"""Import from a hub: fetches the files of a repository."""
 
 import hashlib
 import re

@@ -103,8 +103,9 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     (backup / NAME).write_bytes(orjson.dumps(manifest))
     with pytest.raises(Invalid, match="restorations, sweep_holds"):
         await elsewhere.restore(backup, keep_keys=True)
-    for table in ("api_keys", "admin_keys"):
-        _drop_column(backup, manifest, table, "secret_id")
+    columns = {"api_keys": "secret_id", "admin_keys": "secret_id", "tenants": "signers", "adapter_versions": "signer"}
+    for table, column in columns.items():
+        _drop_column(backup, manifest, table, column)
     (backup / NAME).write_bytes(orjson.dumps(manifest | {"schema": "0023"}))
     await elsewhere.restore(backup, keep_keys=True)
     assert await (await opened(elsewhere)).authenticate(key) is not None
