@@ -35,15 +35,13 @@ class SignerConfig:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"signatures.signers: a name has 1 to 64 of a-z 0-9 . _ -, got {self.name!r}")
+            raise ValueError(f"a name has 1 to 64 of a-z 0-9 . _ -, got {self.name!r}")
         if self.name == OUR_TRAINING:
-            raise ValueError(
-                f"signatures.signers: '{OUR_TRAINING}' is the name for adapters trained here; choose another"
-            )
+            raise ValueError(f"'{OUR_TRAINING}' is the name for adapters trained here; choose another")
         if (self.public_key is None) == (self.certificate is None):
-            raise ValueError(f"signatures.signers: give '{self.name}' either a public_key or a certificate")
+            raise ValueError(f"give '{self.name}' either a public_key or a certificate")
         if (self.certificate is None) != (self.subject is None):
-            raise ValueError(f"signatures.signers: '{self.name}' needs both a certificate and a subject, or neither")
+            raise ValueError(f"'{self.name}' needs both a certificate and a subject, or neither")
 
 
 @dataclass(frozen=True, slots=True)

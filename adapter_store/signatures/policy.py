@@ -50,6 +50,10 @@ class TenantPolicy:
         check_digests(parse_statement(bundle.payload), received, signer)
         return signer
 
+    def accepts(self, signer: str | None) -> bool:
+        """Return whether a version that this signer signed, or none, could be published now."""
+        return not self.required or signer in self.signers or (signer == OUR_TRAINING and self.trusts_training)
+
     def trainer(self) -> str | None:
         """Return the signer to record for an adapter that was trained here; None: none is required.
 

@@ -8,6 +8,7 @@ from loragate.cli.doctor.blobs import check_blobs
 from loragate.cli.doctor.database import check_database
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
 from loragate.cli.doctor.redis import check_redis
+from loragate.cli.doctor.signatures import check_signatures
 from loragate.cli.errors import CliError
 from loragate.cli.settings.model import Settings
 from loragate.cli.standalone.ports import listen
@@ -19,6 +20,7 @@ def check_services(settings: Settings) -> list[Finding]:
     """Check each service once, within seconds."""
     return [
         *check_database(settings),
+        *check_signatures(settings),
         check_blobs(settings),
         *check_redis(settings),
         *check_secret(settings),

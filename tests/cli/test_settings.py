@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from loragate.adapter_store.auth.secret_key import SecretKeys
+from loragate.adapter_store.signatures.config import Require, SignerConfig
 from loragate.cli.data_dir.preparation import engine_secrets, secret_keys
 from loragate.cli.errors import CliError
 from loragate.cli.settings.environment import child_environment
@@ -365,6 +366,51 @@ def test_import_settings_reach_the_gateway(monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in child_environment(settings, ("imports",)).items():
         monkeypatch.setenv(name, value)
     assert load().imports == settings.imports
+
+
+SIGNATURES = """
+[signatures]
+require = "always"
+
+[[signatures.signers]]
+name = "acme-release"
+public_key = "release.pub"
+
+[[signatures.signers]]
+name = "partner"
+certificate = "/etc/loragate/partner.pem"
+subject = "CN=release,O=Partner"
+"""
+
+
+def test_signature_settings_reach_the_gateway_and_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(SIGNATURES)
+    settings = load()
+    found = settings.signatures
+    assert (found.require, found.trust_fine_tuning) == (Require.ALWAYS, False)
+    assert found.signers == (
+        SignerConfig("acme-release", public_key=Path("release.pub")),
+        SignerConfig("partner", certificate=Path("/etc/loragate/partner.pem"), subject="CN=release,O=Partner"),
+    )
+    with pytest.raises(CliError, match=r"release\.pub of 'acme-release' cannot be used: No such file"):
+        gateway_config(settings, "127.0.0.1:0")
+    for name, value in child_environment(settings, ("signatures",)).items():
+        monkeypatch.setenv(name, value)
+    assert load().signatures == found
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[signatures]\nrequire = "sometimes"', "signatures.require"),
+        ('[signatures]\nrequire = "always"', "signatures.require"),
+        ('[[signatures.signers]]\nname = "acme"', "signatures.signers"),
+        ('[[signatures.signers]]\nname = "acme"\npublic_key = "x"\nkey = "x"', "signatures.signers.0.key"),
+    ],
+)
+def test_bad_signature_settings_are_rejected_by_name(text: str, named: str) -> None:
+    write_file(text)
+    assert named in rejection()
 
 
 def test_the_hub_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:

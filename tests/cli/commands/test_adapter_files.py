@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from signed_adapters import new_key, signature_of, write_public_key
 
+from loragate.adapter_store.signatures.config import Require, SignatureConfig, SignerConfig
+from loragate.adapter_store.signatures.policy import load_policy
 from loragate.cli.client.http.connect import as_tenant
 from loragate.cli.client.transfer import parts
 from loragate.gateway.config.imports import ImportConfig
@@ -150,3 +153,26 @@ def test_a_connection_that_never_returns_is_reported(tmp_path: Path, monkeypatch
             assert "was lost" in run("adapters", "upload", str(folder), status=1).stderr
         monkeypatch.setenv("LORAGATE_BASE_URL", url)
         assert run("adapters", "list").stdout == ""
+
+
+@pytest.mark.parametrize("small_bytes", [1 << 20, 1000])
+def test_a_signature_is_sent_with_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int) -> None:
+    monkeypatch.setattr(parts, "SMALL_BYTES", small_bytes)
+    folder, key = write_adapter(tmp_path / "bot"), new_key()
+    (folder / "adapter_config.json").write_bytes((folder / "adapter_config.json").read_bytes() + b"\r\n")
+    signer = SignerConfig("acme", public_key=write_public_key(tmp_path / "key.pub", key))
+    policy = load_policy(SignatureConfig(Require.ALWAYS, (signer,)))
+    with real_gateway(tmp_path, signatures=policy) as url:
+        as_new_tenant(url, monkeypatch)
+        unsigned = run("adapters", "upload", str(folder), status=1)
+        assert "must be signed by one of acme" in unsigned.stderr
+        (folder / "model.sig").write_bytes(signature_of({name: (folder / name).read_bytes() for name in FILES}, key))
+        run("adapters", "upload", str(folder))
+        assert rows(run("adapters", "versions", "bot").stdout)[0][5] == "acme"
+        assert "signer" in run("tenants", "update", "acme", "--signer", "other", status=1).stderr
+        assert json.loads(run("tenants", "update", "acme", "--signer", "acme", "--json").stdout)[0]["signers"] == [
+            "acme"
+        ]
+        assert json.loads(run("tenants", "update", "acme", "--no-signers", "--json").stdout)[0]["signers"] == []
+        created = json.loads(run("tenants", "create", "other", "--signer", "acme", "--json").stdout)[0]
+        assert created["signers"] == ["acme"]

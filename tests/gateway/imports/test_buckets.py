@@ -116,3 +116,16 @@ async def test_an_object_that_grows_while_it_is_read_is_cut(monkeypatch: pytest.
     with pytest.raises(ImportFailed) as failed:
         await anext(pieces)
     assert failed.value.failure.code == "source_changed"
+
+
+async def test_a_signature_in_the_bucket_is_read(s3: S3Server, tmp_path: Path) -> None:
+    from s3fs import S3FileSystem
+
+    place = f"{BUCKET}/signed/{tmp_path.name}"
+    files = {"adapter_config.json": b"{}", "model.sig": b"a signature", "adapter_model.safetensors": b"tensors"}
+    for name, content in files.items():
+        S3FileSystem().pipe_file(f"{place}/{name}", content)
+    for signed in (True, False):
+        sizes = files_to_fetch(1 << 20, signed=signed)
+        pieces = buckets.bucket_files(BucketSource(place), sizes, lambda total: None)
+        assert dict([piece async for piece in pieces]) == {name: files[name] for name in files if name in sizes}

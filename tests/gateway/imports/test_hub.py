@@ -9,7 +9,11 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from signed_adapters import new_key, signature_of, write_public_key
 
+from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES
+from loragate.adapter_store.signatures.config import Require, SignatureConfig, SignerConfig
+from loragate.adapter_store.signatures.policy import load_policy
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
 from loragate.v1 import adapters_pb2
@@ -307,3 +311,28 @@ async def test_quotas_apply_to_imports(gateway: Gateway, poet: Path) -> None:
         assert (await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json=limits)).status_code == 200
         done = await ended(http, (await begin(http))["id"])
     assert (done["status"], done["error"]["code"]) == ("failed", "quota_exceeded")
+
+
+async def test_a_signature_is_fetched_and_verified(
+    config: GatewayConfig, engine: StubEngine, hub: FakeHub, tenants: tuple[str, str, str], poet: Path
+) -> None:
+    key = new_key()
+    signer = SignerConfig("acme", public_key=write_public_key(poet.parent / "key.pub", key))
+    policy = load_policy(SignatureConfig(Require.ALWAYS, (signer,)))
+    files = {file.name: file.read_bytes() for file in poet.iterdir()}
+    async with serving(replace(importing(config, hub, 2.0), signatures=policy), engine, tenants) as gateway:
+        await gateway.until_ready()
+        async with gateway.http() as http:
+            failed = await ended(http, (await begin(http))["id"])
+            assert (failed["status"], failed["error"]["code"]) == ("failed", "signature_required")
+            hub.replies[f"{BASE}/model.sig"] = Reply(signature_of(files | {CONFIG: b"{}"}, new_key()))
+            failed = await ended(http, (await begin(http))["id"])
+            assert (failed["status"], failed["error"]["code"]) == ("failed", "unknown_signer")
+            hub.replies[f"{BASE}/model.sig"] = Reply(b" " * (MAX_SIGNATURE_BYTES + 1))
+            failed = await ended(http, (await begin(http))["id"])
+            assert (failed["status"], failed["error"]["code"]) == ("failed", "import_too_large")
+            assert (await http.get("/v1/adapters")).json()["data"] == []
+            hub.replies[f"{BASE}/model.sig"] = Reply(signature_of(files, key))
+            assert (await ended(http, (await begin(http))["id"]))["status"] == "ready"
+            version = (await http.get("/v1/adapters/poet/versions")).json()["data"][0]
+    assert (version["signer"], version["lineage"]["source"]) == ("acme", "import")
