@@ -13,6 +13,8 @@ from loragate.adapter_store.signatures.statement import check_digests, parse_sta
 from loragate.adapter_store.timestamps import utc_now
 from loragate.peft_format.errors import CONFIG_FILE, TENSOR_FILE
 
+_READ_BYTES = 1 << 20
+
 
 @dataclass(frozen=True)
 class TenantPolicy:
@@ -42,10 +44,9 @@ class TenantPolicy:
             )
         bundle = parse_bundle(signature)
         signer = self._signer(bundle)
-        tensors.seek(0)
         received = {
             CONFIG_FILE: hashlib.sha256(config_json).hexdigest(),
-            TENSOR_FILE: hashlib.file_digest(tensors, "sha256").hexdigest(),
+            TENSOR_FILE: _sha256(tensors),
         }
         check_digests(parse_statement(bundle.payload), received, signer)
         return signer
@@ -87,6 +88,14 @@ class TenantPolicy:
 
     def _names(self) -> str:
         return ", ".join(self.signers) or "no signer that is configured now"
+
+
+def _sha256(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    file.seek(0)
+    while part := file.read(_READ_BYTES):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class ImportSettings(ImportConfig):
     hub: HubUrl = ImportConfig().hub
 
 
-@pydantic_dataclass(frozen=True, slots=True)
+@pydantic_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class SignatureSettings(SignatureConfig):
     """`LORAGATE_SIGNATURES__<NAME>`, or `[signatures]` in the file; see ImportSettings."""
 

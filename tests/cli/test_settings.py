@@ -404,6 +404,7 @@ def test_signature_settings_reach_the_gateway_and_the_worker(monkeypatch: pytest
     [
         ('[signatures]\nrequire = "sometimes"', "signatures.require"),
         ('[signatures]\nrequire = "always"', "signatures.require"),
+        ('[signatures]\nrequires = "always"', "signatures.requires"),
         ('[[signatures.signers]]\nname = "acme"', "signatures.signers"),
         ('[[signatures.signers]]\nname = "acme"\npublic_key = "x"\nkey = "x"', "signatures.signers.0.key"),
     ],
