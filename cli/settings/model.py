@@ -95,7 +95,7 @@ class FinetuneSettings(BaseModel):
     report_to: Reporters = ()
 
 
-@pydantic_dataclass(frozen=True, slots=True)
+@pydantic_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class ImportSettings(ImportConfig):
     """`LORAGATE_IMPORTS__<NAME>`, or `[imports]` in the file; the hub "none" is None.
 

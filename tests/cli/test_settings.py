@@ -450,6 +450,7 @@ def test_a_bad_field_of_a_section_is_named_with_its_path(monkeypatch: pytest.Mon
         ('[imports]\nhosts = ["localhost"]', "imports"),
         ('[[imports.buckets]]\nplace = "s3://bucket"', "imports"),
         ('[[imports.buckets]]\nbucket = "x"', "imports.buckets.0"),
+        ('[imports]\nhubb = "none"', "imports.hubb"),
         ("[imports]\nmax_concurrent = 0", "imports.max_concurrent"),
     ],
 )
