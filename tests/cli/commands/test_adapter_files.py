@@ -169,10 +169,3 @@ def test_a_signature_is_sent_with_the_files(tmp_path: Path, monkeypatch: pytest.
         (folder / "model.sig").write_bytes(signature_of({name: (folder / name).read_bytes() for name in FILES}, key))
         run("adapters", "upload", str(folder))
         assert rows(run("adapters", "versions", "bot").stdout)[0][5] == "acme"
-        assert "signer" in run("tenants", "update", "acme", "--signer", "other", status=1).stderr
-        assert json.loads(run("tenants", "update", "acme", "--signer", "acme", "--json").stdout)[0]["signers"] == [
-            "acme"
-        ]
-        assert json.loads(run("tenants", "update", "acme", "--no-signers", "--json").stdout)[0]["signers"] == []
-        created = json.loads(run("tenants", "create", "other", "--signer", "acme", "--json").stdout)[0]
-        assert created["signers"] == ["acme"]

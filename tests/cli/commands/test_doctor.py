@@ -41,6 +41,12 @@ def test_every_finding_that_is_not_ok_has_advice() -> None:
         assert finding["status"] == "ok" or finding["advice"]
 
 
+def test_a_signers_file_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_SIGNATURES__SIGNERS", '[{"name": "acme", "public_key": "none.pub"}]')
+    finding = findings("--port", "0", status=1)["signatures"]
+    assert "none.pub of 'acme' cannot be used" in finding["found"]
+
+
 def test_a_port_in_use_fails() -> None:
     with listen("127.0.0.1", 0) as listener:
         port = str(listener.getsockname()[1])

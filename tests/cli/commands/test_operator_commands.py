@@ -6,8 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from signed_adapters import new_key, write_public_key
 from typer.testing import CliRunner, Result
 
+from loragate.adapter_store.signatures.config import Require, SignatureConfig, SignerConfig
+from loragate.adapter_store.signatures.policy import load_policy
 from loragate.cli.main import app
 from tests.cli.running import ADMIN_KEY, real_gateway
 
@@ -153,7 +156,7 @@ def test_rejections_are_sentences_with_the_request_id() -> None:
     assert "(request req_" in taken.stderr
     assert "Traceback" not in taken.output
     assert "no tenant unknown" in run("tenants", "show", "unknown", status=1).stderr
-    assert "--name or --weight" in run("tenants", "update", "acme", status=2).stderr
+    assert "give --name, --weight," in run("tenants", "update", "acme", status=2).stderr
     assert "(request " in run("keys", "revoke", "n/../../x", status=1).stderr
 
 
@@ -187,3 +190,20 @@ def test_without_a_key_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("LORAGATE_BASE_URL", "http://127.0.0.1:9")
     assert "LORAGATE_ADMIN_KEY" in run("tenants", "list", status=1).stderr
     assert "LORAGATE_API_KEY" in run("adapters", "list", status=1).stderr
+
+
+def test_the_signers_of_a_tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signer = SignerConfig("acme-release", public_key=write_public_key(tmp_path / "key.pub", new_key()))
+    policy = load_policy(SignatureConfig(Require.NEVER, (signer,)))
+    monkeypatch.setenv("LORAGATE_ADMIN_KEY", ADMIN_KEY)
+    with real_gateway(tmp_path, engine_runs=False, signatures=policy) as url:
+        monkeypatch.setenv("LORAGATE_BASE_URL", url)
+        run("tenants", "create", "acme", "--signer", "acme-release")
+        assert rows(run("tenants", "list"))[0][3] == '["acme-release"]'
+        unknown = run("tenants", "update", "acme", "--signer", "other", status=1)
+        assert "'other' is not configured" in unknown.stderr
+        assert run("tenants", "update", "acme", "--signer", "x", "--no-signers", status=2).stderr.count("not both") == 1
+        run("tenants", "update", "acme", "--weight", "2")
+        assert json.loads(run("tenants", "show", "acme").stdout)["signers"] == ["acme-release"]
+        run("tenants", "update", "acme", "--no-signers")
+        assert json.loads(run("tenants", "show", "acme").stdout)["signers"] == []
