@@ -37,8 +37,8 @@ class TenantPolicy:
             if not self.required:
                 return None
             raise AdapterInvalid(
-                f"Missing '{SIGNATURE_FILE}': this tenant's adapters must be signed by one of {self._names()}. Send "
-                "the signature with the two files; `model_signing sign key` writes it.",
+                f"Missing '{SIGNATURE_FILE}': {self._requirement()}. Send the signature with the two files; "
+                "`model_signing sign key` writes it.",
                 code="signature_required",
                 param=SIGNATURE_FILE,
             )
@@ -65,9 +65,9 @@ class TenantPolicy:
         if not self.required:
             return None
         raise Conflict(
-            f"This tenant's adapters must be signed by one of {self._names()}, and those of fine-tuning jobs are not. "
-            "The operator can trust them with LORAGATE_SIGNATURES__TRUST_FINE_TUNING and, for a tenant with signers of "
-            f"its own, '{OUR_TRAINING}' as one of them.",
+            "This tenant's adapters must be signed, and those of fine-tuning jobs are not. The operator can trust them "
+            "with LORAGATE_SIGNATURES__TRUST_FINE_TUNING and, for a tenant with signers of its own, with "
+            f"'{OUR_TRAINING}' as one of them.",
             code="signature_required",
         )
 
@@ -86,8 +86,10 @@ class TenantPolicy:
             param=SIGNATURE_FILE,
         )
 
-    def _names(self) -> str:
-        return ", ".join(self.signers) or "no signer that is configured now"
+    def _requirement(self) -> str:
+        if self.signers:
+            return f"this tenant's adapters must be signed by one of {', '.join(self.signers)}"
+        return "this tenant's adapters must be signed, and none of its signers is configured now"
 
 
 def _sha256(file: BinaryIO) -> str:

@@ -24,6 +24,7 @@ from cryptography.x509.verification import (
 
 from loragate.adapter_store.signatures.bundle import Bundle
 from loragate.adapter_store.signatures.config import SignerConfig
+from loragate.peft_format.errors import clipped
 
 _KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
 _HASHES: dict[str, type[HashAlgorithm]] = {"secp256r1": SHA256, "secp384r1": SHA384, "secp521r1": SHA512}
@@ -99,7 +100,7 @@ class CertificateSigner:
         self, bundle: Bundle, leaf: x509.Certificate, intermediates: list[x509.Certificate], now: datetime
     ) -> str | None:
         if leaf.subject != self.subject:
-            return f"its certificate has the subject {leaf.subject.rfc4514_string()[:200]}"
+            return f"its certificate has the subject {clipped(leaf.subject.rfc4514_string())}"
         if now > leaf.not_valid_after_utc:
             return f"its certificate expired on {leaf.not_valid_after_utc:%Y-%m-%d}"
         try:

@@ -69,6 +69,8 @@ class _Versions:
         with div("stack tight"):
             parent = f" from v{lineage['parent_version']}" if lineage["parent_version"] else ""
             tag("span", f"{lineage['source']}{parent}", classes="break")
+            if row["signer"]:
+                tag("span", f"signed by {row['signer']}", classes="small muted break")
             if lineage["notes"]:
                 tag("span", lineage["notes"], classes="small muted break")
 

@@ -1,6 +1,7 @@
-// A drop zone for the two files of an adapter, which are uploaded with progress. The page stays usable meanwhile; leaving
-// it would stop the upload, so the browser asks for confirmation.
+// A drop zone for the two files of an adapter and their signature, which are uploaded with progress. The page stays
+// usable meanwhile; leaving it would stop the upload, so the browser asks for confirmation.
 const WANTED = ["adapter_config.json", "adapter_model.safetensors"];
+const SIGNATURE = "model.sig";
 
 async function filesIn(entry) {
   if (entry.isFile) return [await new Promise((resolve, reject) => entry.file(resolve, reject))];
@@ -34,13 +35,14 @@ export default {
       <div class="files" aria-live="polite">
         <div v-for="name in wanted" :key="name"><code>{{ name }}</code>
           <span v-if="files[name]">{{ size(files[name].size) }}</span><span v-else class="muted">missing</span></div>
+        <div v-if="files[signature]"><code>{{ signature }}</code> <span>{{ size(files[signature].size) }}</span></div>
       </div>
       <template v-if="busy">
         <progress :value="share" max="1" aria-label="Upload"></progress>
         <p role="status" class="muted small">{{ words }}</p>
       </template>
     </div>`,
-  data: () => ({ over: false, files: {}, busy: false, share: 0, words: "", wanted: WANTED }),
+  data: () => ({ over: false, files: {}, busy: false, share: 0, words: "", wanted: WANTED, signature: SIGNATURE }),
   mounted() {
     this.warn = (event) => { if (this.busy) event.preventDefault(); };
     window.addEventListener("beforeunload", this.warn);
@@ -61,13 +63,14 @@ export default {
     },
     take(files, folder) {
       if (this.busy) return;
-      for (const file of files) if (WANTED.includes(file.name)) this.files[file.name] = file;
+      if (files.some((file) => file.name in this.files)) delete this.files[SIGNATURE]; // it is that of the previous files
+      for (const file of files) if (file.name === SIGNATURE || WANTED.includes(file.name)) this.files[file.name] = file;
       this.$emit("picked", { folder, missing: WANTED.filter((name) => !this.files[name]) });
     },
     send(url, fields) {
       const form = new FormData();
       for (const [name, value] of Object.entries(fields)) form.append(name, value);
-      for (const name of WANTED) form.append(name, this.files[name], name);
+      for (const name of [...WANTED, SIGNATURE]) if (this.files[name]) form.append(name, this.files[name], name);
       const request = new XMLHttpRequest();
       request.upload.onprogress = (event) => {
         this.share = event.loaded / event.total;

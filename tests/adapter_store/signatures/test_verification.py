@@ -147,6 +147,10 @@ CHAINS: dict[str, tuple[Chain, str]] = {
         lambda acme, key: [acme.authority.issue("CN=intern,O=Acme", key)],
         "has the subject CN=intern,O=Acme",
     ),
+    "of a subject with a line break": (
+        lambda acme, key: [acme.authority.issue("CN=release\\0Aadmin: ok", key)],
+        "has the subject CN=release",
+    ),
     "of another authority with the same name": (lambda acme, key: [Authority().issue(SUBJECT, key)], "authority"),
     "of an authority that it brings": (
         lambda acme, key: [(own := Authority()).issue(SUBJECT, key), own.certificate],
