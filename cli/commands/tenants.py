@@ -14,7 +14,7 @@ Needs the admin key. Example: `loragate tenants create acme`, then `loragate key
 """,
 )
 
-_COLUMNS = ("id", "name", "weight", "signers", "created_at")
+_COLUMNS = ("id", "name", "weight", "created_at", "signers")
 Tenant = Annotated[str, typer.Argument(help="The tenant's id or name.")]
 Weight = Annotated[
     float | None, typer.Option(help="The tenant's share of the engine, relative to other tenants' weights.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-VERSION_COLUMNS = ("name", "version", "rank", "size_bytes", "digest", "signer", "created_at")
+VERSION_COLUMNS = ("name", "version", "rank", "size_bytes", "digest", "created_at", "signer")
 
 
 def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:

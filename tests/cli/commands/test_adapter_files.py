@@ -168,4 +168,4 @@ def test_a_signature_is_sent_with_the_files(tmp_path: Path, monkeypatch: pytest.
         assert "must be signed by one of acme" in unsigned.stderr
         (folder / "model.sig").write_bytes(signature_of({name: (folder / name).read_bytes() for name in FILES}, key))
         run("adapters", "upload", str(folder))
-        assert rows(run("adapters", "versions", "bot").stdout)[0][5] == "acme"
+        assert rows(run("adapters", "versions", "bot").stdout)[0][6] == "acme"

@@ -199,7 +199,7 @@ def test_the_signers_of_a_tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with real_gateway(tmp_path, engine_runs=False, signatures=policy) as url:
         monkeypatch.setenv("LORAGATE_BASE_URL", url)
         run("tenants", "create", "acme", "--signer", "acme-release")
-        assert rows(run("tenants", "list"))[0][3] == '["acme-release"]'
+        assert rows(run("tenants", "list"))[0][4] == '["acme-release"]'
         unknown = run("tenants", "update", "acme", "--signer", "other", status=1)
         assert "'other' is not configured" in unknown.stderr
         assert run("tenants", "update", "acme", "--signer", "x", "--no-signers", status=2).stderr.count("not both") == 1
