@@ -1,7 +1,13 @@
-"""Imports of the parts as `loragate.…` from a checkout that is not installed."""
+"""Imports of the parts as `loragate.…` from a checkout that is not installed: this one, or an older commit's."""
 
 import importlib.util
+import io
+import subprocess
 import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -17,3 +23,21 @@ def find_parts() -> None:
     package = ModuleType("loragate")
     package.__path__ = [str(_ROOT), str(_ROOT / "proto" / "loragate")]
     sys.modules["loragate"] = package
+
+
+@contextmanager
+def parts_of(commit: str) -> Iterator[Path]:
+    """Write a commit's files; yield a folder for PYTHONPATH, by which `loragate.…` is that commit's in new processes.
+
+    Its dependencies are the installed ones.
+    """
+    archive = subprocess.run(["git", "archive", commit], cwd=_ROOT, check=True, capture_output=True).stdout
+    with tempfile.TemporaryDirectory(prefix="commit") as name:
+        tree, package = Path(name) / "tree", Path(name) / "path" / "loragate"
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(tree, filter="data")
+        package.mkdir(parents=True)
+        for part in [*tree.iterdir(), tree / "proto" / "loragate" / "v1"]:
+            if part.is_dir():
+                (package / part.name).symlink_to(part)
+        yield package.parent

@@ -1,0 +1,1 @@
+"""What one tenant's attacks cost another tenant: `python -m benchmarks.hostile`."""
