@@ -1,10 +1,10 @@
 """Latencies of a guest's chats while another tenant attacks, compared with those without the attack.
 
-A real server runs for each case, with a tiny base model. The guest sends short streamed chats at a fixed rate, and
-latencies count from the scheduled start. Windows without and with the attack alternate, so that a drift in the
-machine's speed affects both alike, and ratios are taken within a round. Guest and attacker are processes of their own;
-the attacker has a low priority, and sends the same to every commit. Beside the latencies a case records what its
-exploit is about, for example the disk space that uploads hold.
+A real server runs with a tiny base model, the panel and a fine-tune worker. The guest sends short streamed chats at a
+fixed rate, and latencies count from the scheduled start. Windows without and with the attack alternate, so that a drift
+in the machine's speed affects both alike, and ratios are taken within a round. Guest and attacker are processes of
+their own; the attacker has a low priority, and sends the same to every commit. Beside the latencies a case records what
+its exploit is about, for example the disk space that uploads hold.
 
     python -m benchmarks.hostile                                   # all exploits, six minutes
     python -m benchmarks.hostile --commit 4699782                  # the same, and for an older commit; ten minutes
@@ -34,15 +34,15 @@ from benchmarks.lib.checkout import parts_of
 from benchmarks.lib.report import write
 
 NOW = "this checkout"
-RECOVERY_SECONDS = 10.0
+RECOVERY_SECONDS = 5.0
 
 console = Console(stderr=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of windows of each case, for an older commit one")
-    parser.add_argument("--seconds", type=float, default=6.0, help="duration of a window")
+    parser.add_argument("--rounds", type=int, default=2, help="pairs of windows of each case, for an older commit one")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of a window")
     parser.add_argument("--rate", type=float, default=20.0, help="the guest's chats per second")
     parser.add_argument("--commit", help="measure the product of this commit as well")
     parser.add_argument("--only", choices=[case.name for case in CASES], action="append", help="may repeat")
@@ -55,87 +55,101 @@ def main() -> None:
         commits = {NOW: None}
         if arguments.commit:
             commits = {arguments.commit: stack.enter_context(parts_of(arguments.commit))} | commits
-        bench = Benchmark(folder, arguments.seconds, arguments.rate)
-        stack.callback(bench.guest.close)
+        guest = Guest()
+        stack.callback(guest.close)
         for commit, parts in commits.items():
+            bench = Benchmark(folder, parts, guest, arguments.seconds, arguments.rate)
+            stack.callback(bench.close)
             for case in cases:
-                console.print(f"{commit}: {case.name}")
-                found = bench.measure(case, parts, arguments.rounds if commit == NOW else 1)
+                console.print(f"{commit}: {case.name.replace('_', ' ')}")
+                found = bench.measure(case, arguments.rounds if commit == NOW else 1)
                 figures["cases"].setdefault(case.name, {"attack": case.exploit.__doc__})[commit] = found
+            bench.close()
     show(figures)
-    if not arguments.only:
+    if arguments.only:
+        console.print_json(data=figures)
+    else:
         print(f"written to {write('hostile_tenants', figures).relative_to(Path.cwd())}")
 
 
 class Benchmark:
-    """The guest's process, and what the windows have in common."""
+    """Measures the product of one commit. A server that does not recover from an attack is replaced."""
 
-    def __init__(self, folder: Path, seconds: float, rate: float) -> None:
+    def __init__(self, folder: Path, parts: Path | None, guest: Guest, seconds: float, rate: float) -> None:
         self._folder = folder
+        self._parts = parts
+        self._guest = guest
         self._seconds = seconds
         self._rate = rate
-        self.guest = Guest()
+        self._stack = ExitStack()
+        self._server: Server | None = None
+        self._model = ""
 
-    def measure(self, case: Case, parts: Path | None, rounds: int) -> dict[str, Any]:
-        """Measure a case on a server of its own. Rounds after one from which the server did not recover are left
-        out."""
+    def close(self) -> None:
+        self._server = None
+        self._stack.close()
+
+    def measure(self, case: Case, rounds: int) -> dict[str, Any]:
+        """Measure a case. Rounds after one from which the server did not recover are left out."""
         turns: list[tuple[Window, Window]] = []
         reports: list[dict[str, Any]] = []
-        options = {"panel": case.panel, "finetune": case.finetune, "quota": case.quota}
-        with running_server(self._folder / "base", parts, **options) as server:
-            model = self._model(server)
-            self._chats(server, model, case, 3.0)  # a warm-up
-            for _ in range(rounds):
-                report: dict[str, Any] = {}
-                with self._attacker(case.quiet, server, model, {}) as start:
-                    quiet = self._window(server, model, case, start)
-                with self._attacker(case.exploit, server, model, report) as start, case.harm(server, report):
-                    hostile = self._window(server, model, case, start)
-                turns.append((quiet, hostile))
-                reports.append(report)
-                if not self._recovers(server, model, case, quiet):
-                    break
+        server = self._server or self._start()
+        for _ in range(rounds):
+            report: dict[str, Any] = {}
+            with self._attacker(case.quiet, case, server, {}) as start:
+                quiet = self._window(server, case, start)
+            with self._attacker(case.exploit, case, server, report) as start, case.harm(server, report):
+                hostile = self._window(server, case, start)
+            turns.append((quiet, hostile))
+            reports.append(report)
+            if not self._recovers(server, case, quiet):
+                self.close()
+                break
         return summarize(turns) | {"attacker_and_harm": reports}
+
+    def _start(self) -> Server:
+        self._server = server = self._stack.enter_context(running_server(self._folder / "base", self._parts))
+        with server.client("guest") as client:
+            self._model = client.get("/v1/models").raise_for_status().json()["data"][0]["id"]
+        server.wait_for_panel()
+        write_adapter(self._folder / "adapter", self._model)
+        self._chats(server, large=False, seconds=3.0)  # a warm-up
+        return server
 
     @contextmanager
     def _attacker(
-        self, exploit: Exploit | None, server: Server, model: str, report: dict[str, Any]
+        self, exploit: Exploit | None, case: Case, server: Server, report: dict[str, Any]
     ) -> Iterator[Callable[[], None]]:
         """Prepare an exploit, to be started within the block by the yielded function; add what came of it to
         `report`."""
         if exploit is None:
             yield lambda: None
             return
-        target = Target(server.port, server.panel_port, server.attacker, model, str(self._folder / "adapter"))
-        attacker = Attacker(exploit.__name__, target)
+        key, adapter = server.keys[case.attacker], str(self._folder / "adapter")
+        attacker = Attacker(exploit.__name__, Target(server.port, server.panel_port, key, self._model, adapter))
         try:
             yield attacker.go
             report["attacker"] = attacker.stop()
         finally:
             attacker.kill()
 
-    def _window(self, server: Server, model: str, case: Case, start: Callable[[], None]) -> Window:
+    def _window(self, server: Server, case: Case, start: Callable[[], None]) -> Window:
         start()
         time.sleep(case.lead_seconds)
-        return self._chats(server, model, case, self._seconds)
+        return self._chats(server, large=case.large, seconds=self._seconds)
 
-    def _chats(self, server: Server, model: str, case: Case, seconds: float) -> Window:
-        return self.guest.window(server.port, server.guest, model, seconds=seconds, rate=self._rate, large=case.large)
+    def _chats(self, server: Server, *, large: bool, seconds: float) -> Window:
+        key = server.keys["guest"]
+        return self._guest.window(server.port, key, self._model, seconds=seconds, rate=self._rate, large=large)
 
-    def _recovers(self, server: Server, model: str, case: Case, quiet: Window) -> bool:
+    def _recovers(self, server: Server, case: Case, quiet: Window) -> bool:
         """Wait until the guest is served about as before the attack; return whether that happens soon."""
         deadline = time.monotonic() + RECOVERY_SECONDS
         while time.monotonic() < deadline:
-            if percentile(self._chats(server, model, case, 1.0).total, 50) < 2 * percentile(quiet.total, 50):
+            found = self._chats(server, large=case.large, seconds=0.5)
+            if not found.failed and percentile(found.total, 50) < 2 * percentile(quiet.total, 50):
                 return True
         return False
-
-    def _model(self, server: Server) -> str:
-        """Return the base model's id, after writing an adapter for it."""
-        with server.client(server.guest) as client:
-            model: str = client.get("/v1/models").raise_for_status().json()["data"][0]["id"]
-        write_adapter(self._folder / "adapter", model)
-        return model
 
 
 def write_adapter(folder: Path, model: str) -> None:

@@ -24,9 +24,7 @@ class Case:
     harm: Callable[[Server, dict[str, Any]], AbstractContextManager[None]] = harm.memory
     lead_seconds: float = 1.0
     large: bool = False
-    panel: bool = False
-    finetune: bool = False
-    quota: int | None = None
+    attacker: str = "attacker"  # the tenant
 
     @property
     def name(self) -> str:
@@ -38,12 +36,12 @@ CASES = (
     Case(exploits.longest_accepted_prompts),
     Case(exploits.invalid_lines, large=True),
     Case(exploits.valid_lines, large=True),
-    Case(exploits.pattern_in_training, harm=harm.training, lead_seconds=4.0, finetune=True),
+    Case(exploits.pattern_in_training, harm=harm.training, lead_seconds=4.0),
     Case(exploits.announced_uploads, harm=harm.disk),
-    Case(exploits.quota_evasions, harm=harm.storage, quota=1 << 20),
+    Case(exploits.quota_evasions, harm=harm.storage, attacker="hoarder"),
     Case(exploits.repeated_parts),
     Case(exploits.costly_grammars),
     Case(exploits.unfinished_bodies, lead_seconds=3.0),
-    Case(exploits.panel_before_sign_in, harm=harm.panel, panel=True),
+    Case(exploits.panel_before_sign_in, harm=harm.panel),
     Case(exploits.slow_readers, quiet=exploits.quick_readers),
 )

@@ -3,10 +3,12 @@
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import LlamaConfig, LlamaForCausalLM
 
 CONTEXT = 131_072
+TENANTS = {"guest": None, "attacker": None, "hoarder": {"max_storage_bytes": 1 << 20}}
 _KV_TOKENS = 140_000
 _READY = "loragate ready"
 _STOP_SECONDS = 20
@@ -32,12 +35,11 @@ _CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Server:
-    """A running server with two tenants. `guest` and `attacker` are their keys."""
+    """A running server, and the keys of its tenants."""
 
     process: psutil.Process
     data_dir: Path
-    guest: str
-    attacker: str
+    keys: Mapping[str, str]
 
     @property
     def runtime(self) -> dict[str, Any]:
@@ -49,9 +51,8 @@ class Server:
         return int(self.runtime["base_url"].rpartition(":")[2])
 
     @property
-    def panel_port(self) -> int | None:
-        url = self.runtime["panel_url"]
-        return None if url is None else int(url.rpartition(":")[2])
+    def panel_port(self) -> int:
+        return int(self.runtime["panel_url"].rpartition(":")[2])
 
     @property
     def gateway(self) -> psutil.Process:
@@ -61,8 +62,16 @@ class Server:
     def panel(self) -> psutil.Process:
         return psutil.Process(self.runtime["pids"]["panel"])
 
-    def client(self, key: str) -> httpx.Client:
-        headers = {"authorization": f"Bearer {key}"}
+    def wait_for_panel(self) -> None:
+        """Wait until the panel accepts connections, which may be later than the gateway."""
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.panel_port), timeout=5):
+                return
+            time.sleep(0.1)
+        raise SystemExit("the panel did not start")
+
+    def client(self, tenant: str) -> httpx.Client:
+        headers = {"authorization": f"Bearer {self.keys[tenant]}"}
         return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60)
 
 
@@ -100,16 +109,11 @@ def build_model(folder: Path) -> Path:
 
 
 @contextmanager
-def running_server(
-    model: Path, parts: Path | None, *, panel: bool, finetune: bool, quota: int | None
-) -> Iterator[Server]:
-    """Run a server within the block, with an empty data directory. `parts` is PYTHONPATH's folder of another commit,
-    `quota` what the attacker may store."""
+def running_server(model: Path, parts: Path | None) -> Iterator[Server]:
+    """Run a server within the block, with an empty data directory. `parts` is PYTHONPATH's folder of another commit."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}
     environment |= {
         "LORAGATE_ADMIN_KEY": _ADMIN_KEY,
-        "LORAGATE_PANEL__ENABLED": str(panel).lower(),
-        "LORAGATE_FINETUNE__ENABLED": str(finetune).lower(),
         "LORAGATE_ENGINE__KV_CACHE_TOKENS": str(_KV_TOKENS),
     }
     if parts is not None:
@@ -129,7 +133,7 @@ def running_server(
             )
         try:
             _wait_until_ready(child, log)
-            yield _with_tenants(psutil.Process(child.pid), data_dir, quota)
+            yield _with_tenants(psutil.Process(child.pid), data_dir)
         finally:
             _stop(child)
 
@@ -141,15 +145,16 @@ def _wait_until_ready(child: "subprocess.Popen[str]", log: Path) -> None:
             raise SystemExit(f"the server ended with status {child.wait()}: {log.read_text()[-3000:]}")
 
 
-def _with_tenants(process: psutil.Process, data_dir: Path, quota: int | None) -> Server:
-    server = Server(process, data_dir, "", "")
-    keys = []
-    with server.client(_ADMIN_KEY) as admin:
-        for body in ({"name": "guest"}, {"name": "attacker", "limits": {"max_storage_bytes": quota}}):
+def _with_tenants(process: psutil.Process, data_dir: Path) -> Server:
+    keys = {"admin": _ADMIN_KEY}
+    server = Server(process, data_dir, keys)
+    with server.client("admin") as admin:
+        for name, limits in TENANTS.items():
+            body = {"name": name} | ({"limits": limits} if limits else {})
             tenant = admin.post("/admin/v1/tenants", json=body).raise_for_status().json()
             key = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "benchmark"})
-            keys.append(key.raise_for_status().json()["secret"])
-    return Server(process, data_dir, *keys)
+            keys[name] = key.raise_for_status().json()["secret"]
+    return server
 
 
 def _stop(child: "subprocess.Popen[str]") -> None:
