@@ -62,10 +62,14 @@ class TextTokenizer:
         """
         size = limit
         while 2 * size <= len(text):
-            encoding = self._encoding(text[:size], plain=plain)
-            if len(encoding) > limit:
+            beginning = text[:size]
+            count = len(self._encoding(beginning, plain=plain, only_ids=True))
+            if count > limit:
                 # Where words are not distinguished, the tokens of a beginning may change; their number does not halve.
-                least = max(_stable_tokens(encoding.word_ids), len(encoding) // 2)
+                # Words take four times as long to find, most of it while they hold the interpreter.
+                least = count // 2
+                if least <= limit:
+                    least = max(least, _stable_tokens(self._encoding(beginning, plain=plain).word_ids))
                 if least > limit:
                     return least
             size *= 2

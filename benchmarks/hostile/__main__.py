@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,11 @@ class Benchmark:
     def _window(self, server: Server, case: Case, start: Callable[[], None]) -> Window:
         start()
         time.sleep(case.lead_seconds)
-        return self._chats(server, large=case.large, seconds=self._seconds)
+        before, began = server.processor_seconds(), time.monotonic()
+        window = self._chats(server, large=case.large, seconds=self._seconds)
+        elapsed = time.monotonic() - began
+        used = {part: (now - before[part]) / elapsed for part, now in server.processor_seconds().items()}
+        return replace(window, processors=used)
 
     def _chats(self, server: Server, *, large: bool, seconds: float) -> Window:
         key = server.keys["guest"]
@@ -181,6 +186,13 @@ def summarize(turns: list[tuple[Window, Window]]) -> dict[str, Any]:
                 "ratio": round(statistics.median(ratios), 2),
                 "ratios": [round(each, 2) for each in ratios],
             }
+    figures["processors"] = {
+        part: {
+            name: round(statistics.median(turn[place].processors[part] for turn in turns), 2)
+            for place, name in enumerate(("quiet", "attack"))
+        }
+        for part in turns[0][0].processors
+    }
     figures["failed"] = sum(each.failed for turn in turns for each in turn)
     figures["unfinished"] = sum(each.unfinished for turn in turns for each in turn)
     return figures

@@ -11,7 +11,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import uvloop
@@ -30,6 +30,7 @@ class Window:
     total: list[float]
     failed: int
     unfinished: int
+    processors: dict[str, float] = field(default_factory=dict)  # that each part of the server used meanwhile
 
 
 class Guest:

@@ -62,6 +62,13 @@ class Server:
     def panel(self) -> psutil.Process:
         return psutil.Process(self.runtime["pids"]["panel"])
 
+    def processor_seconds(self) -> dict[str, float]:
+        """Return the processor time of each part so far, with that of its children that have ended."""
+        pids: dict[str, Any] = self.runtime["pids"] | {"gateway": self.gateway.pid}
+        return {
+            part: sum(psutil.Process(pids[part]).cpu_times()[:4]) for part in ("gateway", "engine", "finetune", "panel")
+        }
+
     def wait_for_panel(self) -> None:
         """Wait until the panel accepts connections, which may be later than the gateway."""
         for _ in range(600):

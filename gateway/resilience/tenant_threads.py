@@ -4,7 +4,8 @@ A tenant with many or long pieces of work delays its own: it never has all threa
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
@@ -13,13 +14,14 @@ from loragate.engine.runtime.tenant_executor import TenantPool
 T = TypeVar("T")
 
 _THREADS = 2
+_SECONDS_AT_A_TIME, _PAUSES = 0.002, 2  # computing, and how many times as long the pause is
 
 
 class TenantThreads:
-    """A few threads, of which a tenant has one at a time."""
+    """A few threads, of which a tenant has one at a time; with a lower priority where `niceness` is given."""
 
-    def __init__(self, name: str) -> None:
-        self._pool = TenantPool(_THREADS, name, per_tenant=1)
+    def __init__(self, name: str, niceness: int = 0) -> None:
+        self._pool = TenantPool(_THREADS, name, per_tenant=1, niceness=niceness)
 
     async def run(self, tenant_id: str | None, work: Callable[[], T]) -> T:
         """Return what `work` returns; None stands for the operator. Cancelled before its turn, it is never begun."""
@@ -55,3 +57,19 @@ class _Job(Generic[T]):
         """Drop the work, with all that it holds in memory, unless it has begun."""
         self.future.cancel()
         self._work = None
+
+
+def with_pauses(steps: Iterable[T]) -> Iterator[T]:
+    """Iterate in a thread over steps that hold the interpreter. Every few milliseconds, pause for twice as long as they
+    have computed.
+
+    Otherwise the event loop waits for the interpreter after each of its system calls, and the engine on this machine
+    for a processor, for as long as there are steps.
+    """
+    began = time.thread_time()
+    for step in steps:
+        yield step
+        now = time.thread_time()
+        if now - began >= _SECONDS_AT_A_TIME:
+            time.sleep(_PAUSES * (now - began))
+            began = now

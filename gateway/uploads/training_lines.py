@@ -6,7 +6,7 @@ from typing import BinaryIO
 from loragate.finetune.data.formats import Format
 from loragate.finetune.data.validation import ValidationReport, Validator
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
-from loragate.gateway.resilience.tenant_threads import TenantThreads
+from loragate.gateway.resilience.tenant_threads import TenantThreads, with_pauses
 
 MAX_APPEND_BYTES = 8 << 20  # of one append
 MAX_APPEND_LINES = 65_536
@@ -38,7 +38,7 @@ def _validate(content: BinaryIO, format: str | None, param: str) -> ValidationRe
     _check_shape(content, param)
     content.seek(0)
     validator = Validator(format=None if format is None else Format(format))
-    for _ in validator.examples(content):
+    for _ in with_pauses(validator.examples(content)):
         pass
     return validator.report
 
