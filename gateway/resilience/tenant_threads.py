@@ -14,7 +14,8 @@ from loragate.engine.runtime.tenant_executor import TenantPool
 T = TypeVar("T")
 
 _THREADS = 2
-_SECONDS_AT_A_TIME, _PAUSES = 0.002, 2  # computing, and how many times as long the pause is
+_COMPUTING_SECONDS = 0.002  # before a pause
+_PAUSE = 2  # times as long
 
 
 class TenantThreads:
@@ -70,6 +71,6 @@ def with_pauses(steps: Iterable[T]) -> Iterator[T]:
     for step in steps:
         yield step
         now = time.thread_time()
-        if now - began >= _SECONDS_AT_A_TIME:
-            time.sleep(_PAUSES * (now - began))
+        if now - began >= _COMPUTING_SECONDS:
+            time.sleep(_PAUSE * (now - began))
             began = now

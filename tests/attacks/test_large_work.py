@@ -5,6 +5,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import pytest
 from loragate.adapter_store.store import Store
 from loragate.finetune.data import validation
 from loragate.gateway.dependencies import json_body
+from loragate.gateway.resilience import tenant_threads
 from loragate.v1 import fine_tuning_pb2 as pb
 from tests.attacks.raw_http import connected, post
 from tests.gateway.grpc_client import connected as grpc_connected
@@ -123,6 +125,26 @@ async def test_an_append_has_a_bounded_number_of_lines(attacked: Gateway, monkey
         answer = await append(http, await opened_file(http), b"\n" * 65_537)
     assert (answer.status_code, answer.json()["error"]["param"]) == (413, "data")
     assert "65536 lines, and this one has 65537" in answer.json()["error"]["message"]
+
+
+async def test_an_append_leaves_the_interpreter_to_others(attacked: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """65,536 valid lines take a second, in which the event loop had to wait for the interpreter for each token."""
+    clock = SimpleNamespace(now=0.0, paused=0.0)
+    really = validation.Validator._example
+
+    def example(self: validation.Validator, line: Any) -> Any:
+        clock.now += 0.001
+        return really(self, line)
+
+    def sleep(seconds: float) -> None:
+        clock.paused += seconds
+
+    monkeypatch.setattr(validation.Validator, "_example", example)
+    monkeypatch.setattr(tenant_threads, "time", SimpleNamespace(thread_time=lambda: clock.now, sleep=sleep))
+    async with attacked.http() as http:
+        assert (await append(http, await opened_file(http), LINE * 1000)).status_code == 200
+    assert clock.now == pytest.approx(1.0)
+    assert clock.paused >= 1.9
 
 
 async def test_appends_delay_neither_bodies_nor_appends_of_others(

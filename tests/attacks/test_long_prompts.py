@@ -1,7 +1,9 @@
 """Long prompts, with the real tokenizer: no other request waits for them, and they are bounded and paid for."""
 
 import asyncio
+import os
 import random
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -17,6 +19,7 @@ from tokenizers import Tokenizer
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.text.base_model import BaseModel
+from loragate.prompts import tokenizer as tokenizer_module
 from loragate.prompts.tokenizer import TextTokenizer
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.running_gateway import Gateway, serving
@@ -127,6 +130,36 @@ async def test_no_more_is_tokenized_than_shows_that_it_is_too_long(
             answer = await http.post(path, json=body_of(path, "x" * (16 * context + 1)))
             assert answer.json()["error"]["code"] == "context_length_exceeded"
         assert not read
+
+
+async def test_words_are_not_looked_for_where_the_number_of_tokens_shows_it(
+    standing: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding them takes three times as long as tokenizing, and holds the interpreter."""
+    context = 20_000
+    monkeypatch.setattr(BaseModel, "max_model_len", context)
+    monkeypatch.setattr(tokenizer_module, "_stable_tokens", None)  # nothing may use it
+    async with standing.http() as http:
+        for path in PATHS:
+            answer = await http.post(path, json=body_of(path, "\U00012345" * (3 * context)))
+            assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
+async def test_it_is_tokenized_at_a_lower_priority(standing: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant may have a thread busy all the time, on the processors of the event loop and the engine."""
+    found, really = list[int](), TextTokenizer.encode_text
+
+    def encode_text(self: TextTokenizer, text: str) -> list[int]:
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return really(self, text)
+
+    monkeypatch.setattr(TextTokenizer, "encode_text", encode_text)
+    async with standing.http() as http:
+        for text in ("one two", LONG):
+            assert (await http.post("/v1/completions", json=body_of(PATHS[1], text))).status_code == 200
+    short, long = found
+    assert long > short
 
 
 async def test_a_tenant_uses_no_more_of_the_budget_than_it_leaves(standing: Gateway) -> None:
