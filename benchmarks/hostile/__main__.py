@@ -6,8 +6,8 @@ in the machine's speed affects both alike, and ratios are taken within a round. 
 their own; the attacker has a low priority, and sends the same to every commit. Beside the latencies a case records what
 its exploit is about, for example the disk space that uploads hold.
 
-    python -m benchmarks.hostile                                   # all exploits, six minutes
-    python -m benchmarks.hostile --commit 4699782                  # the same, and for an older commit; ten minutes
+    python -m benchmarks.hostile                                   # all exploits, five minutes
+    python -m benchmarks.hostile --commit 4699782                  # the same, and for an older commit; twelve minutes
     python -m benchmarks.hostile --only long_prompts --rounds 1    # a quick look, without a report
 """
 
@@ -95,7 +95,7 @@ class Benchmark:
         turns: list[tuple[Window, Window]] = []
         reports: list[dict[str, Any]] = []
         server = self._server or self._start()
-        for _ in range(rounds):
+        for _ in range(1 if case.once else rounds):
             report: dict[str, Any] = {}
             with self._attacker(case.quiet, case, server, {}) as start:
                 quiet = self._window(server, case, start)
@@ -103,7 +103,7 @@ class Benchmark:
                 hostile = self._window(server, case, start)
             turns.append((quiet, hostile))
             reports.append(report)
-            if not self._recovers(server, case, quiet):
+            if hostile.failed or hostile.unfinished or not self._recovers(server, case, quiet):
                 self.close()
                 break
         return summarize(turns) | {"attacker_and_harm": reports}

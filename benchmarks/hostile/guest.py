@@ -1,8 +1,8 @@
-"""The guest: a process that sends short streamed chats at a fixed rate, whatever becomes of earlier ones.
+"""The guest: a process that sends short streamed chats at a fixed rate, also while earlier ones have not ended.
 
 It reads one window per line from stdin, and writes its latencies as a line of JSON. Latencies count from the scheduled
-start, so that they include the time in which the server did not even accept the connection. Chats that are unfinished
-`PATIENCE_SECONDS` after the window count with the time that they have taken until then.
+start, so that they include the time in which the server did not even accept the connection. Chats that fail, or have
+not ended `PATIENCE_SECONDS` after the window, count with this time.
 """
 
 import asyncio
@@ -10,14 +10,15 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvloop
 
 MAX_TOKENS = 8
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 10.0
 _PADDING = 100_000  # bytes of a body that the gateway parses in another thread
 _TOKEN = 300  # every token, so that the text of each has the same length
 
@@ -84,13 +85,13 @@ class _Chat(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = asyncio.get_running_loop().time()
         if data.startswith(b"HTTP/1.1 ") and data[9:12] != b"200":
-            self._end(data[:300].decode(errors="replace"))
+            self._end(data.partition(b"\r\n")[0].decode(errors="replace"))
             return
         seen = self._tail + data
         if self.first is None and b'"content":"' in seen.replace(b'"content":""', b""):
             self.first = now
         if b"data: [DONE]" in seen:
-            self.last = now
+            self.last = now if self.first is not None else None
             self._end("" if self.first is not None else "no token came")
         self._tail = seen[-20:]
 
@@ -121,19 +122,22 @@ async def _run(port: int, key: str, model: str, seconds: float, rate: float, lar
             chats.append(chat)
             connecting.create_task(_connect(chat, port))
         await asyncio.wait([asyncio.create_task(each.over.wait()) for each in chats], timeout=PATIENCE_SECONDS)
-    now = loop.time()
     unfinished = [each for each in chats if not each.over.is_set()]
     for each in unfinished:
         each.abort()
-    for failure in {each.failure for each in chats if each.failure}:
-        print(f"a chat failed: {failure}", file=sys.stderr)
+    for failure, count in Counter(each.failure for each in chats if each.failure).items():
+        print(f"{count} chats failed: {failure}", file=sys.stderr)
     served = [each for each in chats if not each.failure]
     return Window(
-        first_token=sorted(1e3 * ((each.first or now) - each.due) for each in served),
-        total=sorted(1e3 * ((each.last or now) - each.due) for each in served),
+        first_token=_milliseconds(each.first and each.first - each.due for each in chats),
+        total=_milliseconds(each.last and each.last - each.due for each in chats),
         failed=len(chats) - len(served),
         unfinished=len(unfinished),
     )
+
+
+def _milliseconds(latencies: Iterable[float | None]) -> list[float]:
+    return sorted(1e3 * (PATIENCE_SECONDS if each is None else each) for each in latencies)
 
 
 async def _connect(chat: _Chat, port: int) -> None:
