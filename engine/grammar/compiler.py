@@ -92,7 +92,7 @@ class GrammarCache:
 
 class GrammarCompiler:
     """Compiles grammars on its own threads, of which a tenant has one at a time. The callback `done` of `compile` is
-    called from any thread."""
+    called from any thread, and so is `wanted`."""
 
     def __init__(self, tokens: TokenSpace, threads: int) -> None:
         self._tokens = tokens
@@ -101,13 +101,22 @@ class GrammarCompiler:
         self._cache = GrammarCache()
         self._building = threading.Lock()
 
-    def compile(self, tenant_id: str, grammar: Grammar, done: Callable[[Compiled], None]) -> None:
-        """Return a cached result at once, or compile when it is the tenant's turn."""
+    def compile(
+        self,
+        tenant_id: str,
+        grammar: Grammar,
+        done: Callable[[Compiled], None],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Return a cached result at once, or compile when it is the tenant's turn, unless it is not `wanted` any
+        more."""
         known = self._cache.get(tenant_id, grammar)
         if known is not None:
             done(known)
         else:
-            self._pool.submit(tenant_id, lambda: done(self._cached_or_compiled(tenant_id, grammar)))
+            self._pool.submit(
+                tenant_id, lambda: done(self._cached_or_compiled(tenant_id, grammar)) if wanted() else None
+            )
 
     @cached_property
     def masks(self) -> MaskFiller:

@@ -247,7 +247,10 @@ class EngineCore:
 
     def _compile(self, tenant_id: str, grammar: Grammar) -> None:
         self._grammars.compile(
-            tenant_id, grammar, lambda result: self.post(GrammarCompiled(tenant_id, grammar, result))
+            tenant_id,
+            grammar,
+            lambda result: self.post(GrammarCompiled(tenant_id, grammar, result)),
+            wanted=lambda: self._grammar_queue.has(tenant_id, grammar),
         )
 
     def _begin(self, request: Request, compiled: Compiled | None) -> list[Output]:

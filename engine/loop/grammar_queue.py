@@ -19,17 +19,23 @@ class GrammarQueue:
         waiting.append(request)
         return len(waiting) == 1
 
+    def has(self, tenant_id: str, grammar: Grammar) -> bool:
+        """Return whether a request of the tenant waits for the grammar. Thread-safe."""
+        return (tenant_id, grammar) in self._requests
+
     def take(self, tenant_id: str, grammar: Grammar) -> list[Request]:
         """Remove and return all requests of the tenant that wait for the grammar, oldest first."""
         return self._requests.pop((tenant_id, grammar), [])
 
     def drop(self, session_id: int, request_id: int | None) -> list[Request]:
-        """Remove and return one request of a session, or all of them when `request_id` is None. The compilation goes
-        on."""
+        """Remove and return one request of a session, or all of them when `request_id` is None. A grammar for which no
+        request waits any more is removed too."""
         dropped = []
-        for requests in self._requests.values():
+        for key, requests in list(self._requests.items()):
             ours = [r for r in requests if r.session_id == session_id and request_id in (None, r.request_id)]
             for request in ours:
                 requests.remove(request)
+            if not requests:
+                del self._requests[key]
             dropped += ours
         return dropped

@@ -465,6 +465,34 @@ def test_one_tenants_trials_take_one_thread() -> None:
         compiler.close()
 
 
+def test_grammars_of_clients_that_left_are_not_compiled(
+    fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial takes seconds of a processor; requests that are sent and abandoned would add up to hours."""
+    tried, begun, go = list[str](), threading.Event(), threading.Event()
+    really = grammar_compiler._compile_in_trial
+
+    def trial(text: str) -> None:
+        tried.append(text)
+        begun.set()
+        assert go.wait(60)
+        really(text)
+
+    monkeypatch.setattr(grammar_compiler, "_compile_in_trial", trial)
+    worded = fresh()
+    first = worded.submit(choice_grammar(["a"]))
+    assert begun.wait(60)
+    abandoned = [worded.submit(choice_grammar([word])) for word in ("b", "c")]
+    for request in abandoned:
+        worded.engine.abort(request)
+        worded.engine.result(request)
+    again, last = worded.submit(choice_grammar(["c"])), worded.submit(choice_grammar(["d"]))
+    go.set()
+    for request in (first, again, last):
+        assert worded.engine.result(request)[-1].finish is FinishReason.STOP
+    assert [next(word for word in "abcd" if f'"{word}"' in text) for text in tried] == ["a", "c", "d"]
+
+
 def test_each_tenant_has_its_equal_grammars_compiled_once(
     fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
