@@ -11,6 +11,9 @@ from loragate.gateway.resilience.tenant_threads import TenantThreads
 T = TypeVar("T")
 
 _RETRY_SECONDS = 2.0
+_NICENESS = (
+    10  # beside the event loop and the engine's threads: a tenant's long prompts may take a processor all the time
+)
 
 
 class TokenizingThreads:
@@ -21,7 +24,7 @@ class TokenizingThreads:
     """
 
     def __init__(self, max_bytes: int, on_rejection: Callable[[str], None]) -> None:
-        self._threads = TenantThreads("tokenize")
+        self._threads = TenantThreads("tokenize", _NICENESS)
         self._free = max_bytes
         self._held: Counter[str] = Counter()  # bytes by tenant
         self._on_rejection = on_rejection

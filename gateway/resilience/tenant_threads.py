@@ -19,10 +19,10 @@ _PAUSE = 2  # times as long
 
 
 class TenantThreads:
-    """A few threads, of which a tenant has one at a time."""
+    """A few threads, of which a tenant has one at a time; with a lower priority where `niceness` is given."""
 
-    def __init__(self, name: str) -> None:
-        self._pool = TenantPool(_THREADS, name, per_tenant=1)
+    def __init__(self, name: str, niceness: int = 0) -> None:
+        self._pool = TenantPool(_THREADS, name, per_tenant=1, niceness=niceness)
 
     async def run(self, tenant_id: str | None, work: Callable[[], T]) -> T:
         """Return what `work` returns; None stands for the operator. Cancelled before its turn, it is never begun."""

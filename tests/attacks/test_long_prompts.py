@@ -1,7 +1,9 @@
 """Long prompts, with the real tokenizer: no other request waits for them, and they are bounded and paid for."""
 
 import asyncio
+import os
 import random
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -141,6 +143,23 @@ async def test_words_are_not_looked_for_where_the_number_of_tokens_shows_it(
         for path in PATHS:
             answer = await http.post(path, json=body_of(path, "\U00012345" * (3 * context)))
             assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
+async def test_it_is_tokenized_at_a_lower_priority(standing: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant may have a thread busy all the time, on the processors of the event loop and the engine."""
+    found, really = list[int](), TextTokenizer.encode_text
+
+    def encode_text(self: TextTokenizer, text: str) -> list[int]:
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return really(self, text)
+
+    monkeypatch.setattr(TextTokenizer, "encode_text", encode_text)
+    async with standing.http() as http:
+        for text in ("one two", LONG):
+            assert (await http.post("/v1/completions", json=body_of(PATHS[1], text))).status_code == 200
+    short, long = found
+    assert long > short
 
 
 async def test_a_tenant_uses_no_more_of_the_budget_than_it_leaves(standing: Gateway) -> None:
