@@ -11,9 +11,7 @@ from loragate.gateway.resilience.tenant_threads import TenantThreads
 T = TypeVar("T")
 
 _RETRY_SECONDS = 2.0
-_NICENESS = (
-    10  # beside the event loop and the engine's threads: a tenant's long prompts may take a processor all the time
-)
+_NICENESS = 10  # below the event loop and the engine: a tenant's long prompts may take a processor all the time
 
 
 class TokenizingThreads:
