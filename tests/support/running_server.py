@@ -54,10 +54,11 @@ class RunningServer:
 
     @property
     def trainers(self) -> list[int]:
-        """Return the training processes of the current fine-tune worker."""
+        """Return the training processes of the current fine-tune worker. Of one in a sandbox it is the sandbox's, once
+        it has started the trainer: killed before, it would leave it behind."""
         try:
             children = psutil.Process(self.runtime["pids"]["finetune"]).children()
-            return [child.pid for child in children if "loragate.finetune.training.child" in child.cmdline()]
+            return [each.pid for each in children if any(map(_trains, (each, *each.children(recursive=True))))]
         except psutil.NoSuchProcess:
             return []
 
@@ -120,3 +121,8 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 def clean_environment() -> dict[str, str]:
     """Return this environment without LORAGATE_ variables, which the server would read and might reject."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}
+
+
+def _trains(process: psutil.Process) -> bool:
+    command = process.cmdline()
+    return "loragate.finetune.training.child" in command and Path(command[0]).name.startswith("python")
