@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, Invalid
+from loragate.adapter_store.file_digest import sha256_digest
 from loragate.adapter_store.signatures.bundle import SIGNATURE_FILE, Bundle, parse_bundle
 from loragate.adapter_store.signatures.config import OUR_TRAINING, Require, SignatureConfig
 from loragate.adapter_store.signatures.signers import Signer, load_signer
 from loragate.adapter_store.signatures.statement import check_digests, parse_statement
 from loragate.adapter_store.timestamps import utc_now
 from loragate.peft_format.errors import CONFIG_FILE, TENSOR_FILE
-
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class TenantPolicy:
         signer = self._signer(bundle)
         received = {
             CONFIG_FILE: hashlib.sha256(config_json).hexdigest(),
-            TENSOR_FILE: _sha256(tensors),
+            TENSOR_FILE: sha256_digest(tensors).hex(),
         }
         check_digests(parse_statement(bundle.payload), received, signer)
         return signer
@@ -90,14 +89,6 @@ class TenantPolicy:
         if self.signers:
             return f"this tenant's adapters must be signed by one of {', '.join(self.signers)}"
         return "this tenant's adapters must be signed, and none of its signers is configured now"
-
-
-def _sha256(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    file.seek(0)
-    while part := file.read(_READ_BYTES):
-        digest.update(part)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,7 @@ threads* fixes `engine.threads`. Ratios are taken within a round.
 """
 
 import argparse
-import json
-import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -34,13 +28,13 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from benchmarks.engine.cpu import BASE_CONFIG, NEW, PROMPT, REQUESTS
 from benchmarks.engine.neighbours import BUSY, CORES, NICED, QUIET, neighbour
 from benchmarks.gateway.load import Request, load
+from benchmarks.lib.product import ADMIN_KEY, serving
 from benchmarks.lib.report import write
 
 SECONDS = 15.0
 CASES = (QUIET, BUSY, NICED)
 GOVERNED, FIXED = "governed", "all threads"
 THREADS: dict[str, dict[str, str]] = {GOVERNED: {}, FIXED: {"LORAGATE_ENGINE__THREADS": str(CORES)}}
-_ADMIN_KEY = "benchmark-admin-key-of-32-characters"
 
 
 def main() -> None:
@@ -72,7 +66,7 @@ def build(folder: Path) -> Path:
 def measure(name: str, base: Path, data_dir: Path, rounds: int) -> dict[str, list[float]]:
     """Return the tokens per second of each window, by case."""
     rates = defaultdict(list)
-    with product(base, data_dir, THREADS[name]) as request:
+    with completions(base, data_dir, THREADS[name]) as request:
         load(request, connections=REQUESTS, seconds=1.0)
         for _ in track(range(rounds), description=f"rounds, {name}"):
             for case in CASES:
@@ -83,49 +77,15 @@ def measure(name: str, base: Path, data_dir: Path, rounds: int) -> dict[str, lis
 
 
 @contextmanager
-def product(base: Path, data_dir: Path, settings: dict[str, str]) -> Iterator[Request]:
-    """Run `loragate serve` within the block, in this session; yield a completion of a tenant."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}
-    ports = ("--port", "0", "--grpc-port", "0", "--panel-port", "0")
-    command = [
-        sys.executable,
-        "-m",
-        "loragate.cli.main",
-        "serve",
-        "--model",
-        str(base),
-        *ports,
-        "--data-dir",
-        str(data_dir),
-    ]
-    environment = clean | settings | {"LORAGATE_ADMIN_KEY": _ADMIN_KEY}
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert server.stdout is not None
-    try:
-        while (line := server.stdout.readline()).strip() != "loragate ready":
-            if not line:
-                raise SystemExit(f"the server ended with status {server.wait()}")
-        base_url = httpx.URL(json.loads((data_dir / "runtime.json").read_text())["base_url"])
-        assert base_url.port is not None
-        prompt = torch.randint(
-            3, BASE_CONFIG.vocab_size, (PROMPT,), generator=torch.Generator().manual_seed(1)
-        ).tolist()
-        model, key = provision(str(base_url))
-        body = {"model": model, "prompt": prompt, "max_tokens": NEW, "temperature": 0, "ignore_eos": True}
-        yield Request(base_url.port, "/v1/completions", {"authorization": f"Bearer {key}"}, body)
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(90)
-
-
-def provision(base_url: str) -> tuple[str, str]:
-    """Create a tenant; return the base model's name and the tenant's key."""
-    with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {_ADMIN_KEY}"}, timeout=60) as admin:
-        tenant = admin.post("/admin/v1/tenants", json={"name": "bench"}).raise_for_status().json()
-        created = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "bench"})
-        key: str = created.raise_for_status().json()["secret"]
-        listed = admin.get("/v1/models", headers={"authorization": f"Bearer {key}"}).raise_for_status().json()
-    return listed["data"][0]["id"], key
+def completions(base: Path, data_dir: Path, settings: dict[str, str]) -> Iterator[Request]:
+    """Run `loragate serve` within the block; yield a completion of a tenant."""
+    with serving(data_dir, "--model", str(base), settings=settings | {"LORAGATE_ADMIN_KEY": ADMIN_KEY}) as product:
+        key = product.add_tenant("bench")
+        with product.client(key) as client:
+            model = client.get("/v1/models").raise_for_status().json()["data"][0]["id"]
+        tokens = torch.randint(3, BASE_CONFIG.vocab_size, (PROMPT,), generator=torch.Generator().manual_seed(1))
+        body = {"model": model, "prompt": tokens.tolist(), "max_tokens": NEW, "temperature": 0, "ignore_eos": True}
+        yield Request(product.port, "/v1/completions", {"authorization": f"Bearer {key}"}, body)
 
 
 def summarize(rates: dict[str, dict[str, list[float]]]) -> dict[str, Any]:

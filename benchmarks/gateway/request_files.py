@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,9 +25,9 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.lib.product import ADMIN_KEY, serving
 from benchmarks.lib.report import write
 
-ADMIN_KEY = "an-admin-key-for-benchmarks-only"
 HOOK = Path(__file__).parent / "profile_hook"
 PARTS = ("gateway", "engine", "kernels", "adapter_store", "peft_format", "prompts", "proto")
 WARM_UP, REQUESTS, AFTER_SECONDS = 5, 8, 0.5
@@ -56,9 +55,9 @@ def make_model(folder: Path) -> None:
     get_peft_model(model, lora).save_pretrained(folder / "adapter")
 
 
-def start_server(python: str, folder: Path) -> subprocess.Popen[str]:
-    """Start `loragate serve` with the profile hook in its processes, and wait until it is ready."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")} | {
+def settings(folder: Path) -> dict[str, str]:
+    """Return the settings of a server with the profile hook in its processes."""
+    return {
         "PYTHONPATH": str(HOOK),
         "REQUEST_FILES_OUT": str(folder),
         "OMP_NUM_THREADS": "1",
@@ -66,33 +65,13 @@ def start_server(python: str, folder: Path) -> subprocess.Popen[str]:
         "LORAGATE_FINETUNE__ENABLED": "false",
         "LORAGATE_PANEL__ENABLED": "false",
     }
-    ports = ("--port", "0", "--grpc-port", "0", "--panel-port", "0")
-    options = ("--model", str(folder / "base"), "--data-dir", str(folder / "data"))
-    server = subprocess.Popen(
-        [python, "-m", "loragate.cli.main", "serve", *ports, *options],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-    )
-    assert server.stdout is not None
-    while (line := server.stdout.readline()).strip() != "loragate ready":
-        if not line:
-            raise SystemExit(f"the server ended with status {server.wait()}")
-    return server
 
 
-def add_tenant(base_url: str, adapter: Path) -> str:
-    """Create a tenant, upload the adapter as `style`, and return the tenant's key."""
-    with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=60) as admin:
-        tenant = admin.post("/admin/v1/tenants", json={"name": "acme"}).raise_for_status().json()
-        key = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "benchmark"}).raise_for_status().json()
+def upload(client: httpx.Client, adapter: Path) -> None:
+    """Upload the adapter as `style`."""
     names = ("adapter_config.json", "adapter_model.safetensors")
     files = {name: (adapter / name).read_bytes() for name in names}
-    headers = {"authorization": f"Bearer {key['secret']}"}
-    uploaded = httpx.post(f"{base_url}/v1/adapters", data={"name": "style"}, files=files, headers=headers, timeout=60)
-    uploaded.raise_for_status()
-    return str(key["secret"])
+    client.post("/v1/adapters", data={"name": "style"}, files=files).raise_for_status()
 
 
 def ask(client: httpx.Client) -> None:
@@ -135,21 +114,16 @@ def measure(python: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="request-files-") as name:
         folder = Path(name)
         make_model(folder)
-        server = start_server(python, folder)
-        try:
-            runtime = json.loads((folder / "data" / "runtime.json").read_text())
-            key = add_tenant(runtime["base_url"], folder / "adapter")
-            gateway = runtime["pids"]["gateway"]
-            pids = {"gateway": gateway[0], "engine": runtime["pids"]["engine"]}
-            headers = {"authorization": f"Bearer {key}"}
-            with httpx.Client(base_url=runtime["base_url"], headers=headers, timeout=60) as client:
+        options = ("--model", str(folder / "base"))
+        with serving(folder / "data", *options, settings=settings(folder), python=python, folder=folder) as product:
+            processes = product.runtime["pids"]
+            pids = {"gateway": processes["gateway"][0], "engine": processes["engine"]}
+            with product.client(product.add_tenant("acme")) as client:
+                upload(client, folder / "adapter")
                 for _ in range(WARM_UP):
                     ask(client)
                     time.sleep(0.2)
                 seen = [record(client, pids, folder) for _ in range(REQUESTS)]
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(60)
     counts = Counter(file for each in seen for file in each["gateway"] | each["engine"])
     always = sorted(file for file, times in counts.items() if times == REQUESTS)
     by_process = {

@@ -110,7 +110,7 @@ class Benchmark:
 
     def _start(self) -> Server:
         self._server = server = self._stack.enter_context(running_server(self._folder / "base", self._parts))
-        with server.client("guest") as client:
+        with server.client_of("guest") as client:
             self._model = client.get("/v1/models").raise_for_status().json()["data"][0]["id"]
         server.wait_for_panel()
         write_adapter(self._folder / "adapter", self._model)

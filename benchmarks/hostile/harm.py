@@ -33,7 +33,7 @@ def training(server: Server, found: dict[str, Any]) -> Iterator[None]:
     """Record the seconds until a job of the guest has succeeded, and those from the order to cancel the attacker's to
     its end; None where it takes longer than 45 seconds."""
     yield
-    with server.client("guest") as guest, server.client("attacker") as attacker:
+    with server.client_of("guest") as guest, server.client_of("attacker") as attacker:
         file = guest.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a.jsonl", _LINE * 16)}).json()
         base = guest.get("/v1/models").json()["data"][0]["id"]
         numbers = {"n_epochs": 1, "batch_size": 8, "max_length": 64}
@@ -67,7 +67,7 @@ def disk(server: Server, found: dict[str, Any]) -> Iterator[None]:
     yield
     found["megabytes_held"] = round(_spooled(server.gateway) / MB, 1)
     began = time.monotonic()
-    with server.client("guest") as guest:
+    with server.client_of("guest") as guest:
         form: Any = {"data": {"purpose": "fine-tune"}, "files": {"file": ("a.jsonl", _LINE)}}
         found["guests_upload"] = guest.post("/v1/files", **form).status_code
     found["guests_upload_seconds"] = round(time.monotonic() - began, 2)

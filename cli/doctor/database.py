@@ -27,12 +27,17 @@ def check_database(settings: Settings) -> list[Finding]:
         sharing = _check_sharing(settings)
         if sharing is not None:
             return [sharing]
-        if settings.database_url is None and not (settings.data_dir / "loragate.db").exists():
+        if not_created(settings):
             return [ok("database", "SQLite in the data directory, created at the first start")]
     try:
         return asyncio.run(_check(settings, kind))
     except StoreError as error:
         return [fail("database", error.message, "check LORAGATE_DATABASE_URL and that the database runs")]
+
+
+def not_created(settings: Settings) -> bool:
+    """Return whether the database is the data directory's own, and a first start has yet to create it."""
+    return settings.database_url is None and not (settings.data_dir / "loragate.db").exists()
 
 
 def _check_sharing(settings: Settings) -> Finding | None:

@@ -8,6 +8,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.publishing.signing import SignedVersions, served_by_signer
 from loragate.adapter_store.signatures.config import Require
 from loragate.adapter_store.signatures.policy import SignaturePolicy, load_policy
+from loragate.cli.doctor.database import not_created
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
 from loragate.cli.settings.model import Settings
 
@@ -42,10 +43,9 @@ def signature_findings(policy: SignaturePolicy, served: list[SignedVersions]) ->
 
 
 async def _served(settings: Settings) -> list[SignedVersions]:
-    url = settings.effective_database_url
-    if settings.database_url is None and not (settings.data_dir / "loragate.db").exists():
+    if not_created(settings):
         return []
-    database = Database(url)
+    database = Database(settings.effective_database_url)
     try:
         await require_compatible(database)
         async with database.operator() as session:

@@ -113,10 +113,13 @@ class GrammarCompiler:
         known = self._cache.get(tenant_id, grammar)
         if known is not None:
             done(known)
-        else:
-            self._pool.submit(
-                tenant_id, lambda: done(self._cached_or_compiled(tenant_id, grammar)) if wanted() else None
-            )
+            return
+
+        def work() -> None:
+            if wanted():
+                done(self._cached_or_compiled(tenant_id, grammar))
+
+        self._pool.submit(tenant_id, work)
 
     @cached_property
     def masks(self) -> MaskFiller:

@@ -2,39 +2,39 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from loragate.adapter_store.blobs.blobs import TENSORS_FILE, open_objects
 from loragate.adapter_store.blobs.filesystem import Objects
 from loragate.adapter_store.errors import CannotOpen
-from loragate.adapter_store.signatures.bundle import SIGNATURE_FILE
-from loragate.gateway.imports.source import BucketSource, FileSizes, ImportFailed
+from loragate.gateway.imports.source import BucketSource, ImportFailed, SourceFile
 
 log = logging.getLogger(__name__)
 
 
 async def bucket_files(
-    source: BucketSource, sizes: FileSizes, set_total: Callable[[int | None], None]
+    source: BucketSource, files: Sequence[SourceFile], set_total: Callable[[int | None], None]
 ) -> AsyncIterator[tuple[str, bytes]]:
     """Yield pieces of the files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
     try:
         objects, root = await asyncio.to_thread(open_objects, f"s3://{source.place}")
-        for file, max_bytes in sizes.items():
+        for file in files:
+            path = f"{root}/{file.name}"
             try:
-                size = await asyncio.to_thread(partial(_size, objects, f"{root}/{file}", max_bytes))
+                size = await asyncio.to_thread(partial(_size, objects, path, file.max_bytes))
             except FileNotFoundError:
-                if file == SIGNATURE_FILE:
+                if file.optional:
                     continue
                 raise
-            if file == TENSORS_FILE:
+            if file.name == TENSORS_FILE:
                 set_total(size)
             left = size
-            async for piece in objects.chunks(f"{root}/{file}"):
+            async for piece in objects.chunks(path):
                 left -= len(piece)
                 if left < 0:
                     raise ImportFailed("source_changed", f"s3://{source.place} was changed while it was read.")
-                yield file, piece
+                yield file.name, piece
     except FileNotFoundError:
         raise ImportFailed(
             "source_not_found", f"s3://{source.place} does not contain both files that PEFT saves."

@@ -2,12 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from loragate.adapter_store.blobs.blobs import TENSORS_FILE
-from loragate.adapter_store.signatures.bundle import SIGNATURE_FILE
 from loragate.gateway.imports.fetcher import Download, Fetcher
-from loragate.gateway.imports.source import FileSizes, HubSource, ImportFailed
+from loragate.gateway.imports.source import HubSource, ImportFailed, SourceFile
 
 _NOT_FOUND = 404
 _SHA256 = re.compile(r'"?([0-9a-f]{64})"?')
@@ -16,21 +15,21 @@ Files = AsyncIterator[tuple[str, bytes]]
 
 
 async def hub_files(
-    fetcher: Fetcher, hub: str, source: HubSource, sizes: FileSizes, set_total: Callable[[int | None], None]
+    fetcher: Fetcher, hub: str, source: HubSource, files: Sequence[SourceFile], set_total: Callable[[int | None], None]
 ) -> Files:
     """Yield pieces of the files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
-    for file, max_bytes in sizes.items():
-        async with fetcher.opened(source.url(hub, file)) as download:
-            if file == SIGNATURE_FILE and download.response.status_code == _NOT_FOUND:
+    for file in files:
+        async with fetcher.opened(source.url(hub, file.name)) as download:
+            if file.optional and download.response.status_code == _NOT_FOUND:
                 continue
-            _check(download, source, file)
-            if file == TENSORS_FILE:
+            _check(download, source, file.name)
+            if file.name == TENSORS_FILE:
                 set_total(download.size)
             digest = hashlib.sha256()
-            async for piece in fetcher.read(download, max_bytes):
+            async for piece in fetcher.read(download, file.max_bytes):
                 digest.update(piece)
-                yield file, piece
-            _check_digest(download, digest.hexdigest(), file)
+                yield file.name, piece
+            _check_digest(download, digest.hexdigest(), file.name)
 
 
 def _check(download: Download, source: HubSource, file: str) -> None:

@@ -142,13 +142,13 @@ class ImportRunner:
         self, use: Services, caller: TenantPrincipal, progress: ImportProgress, token: str | None, stack: AsyncExitStack
     ) -> AsyncIterator[tuple[str, bytes]]:
         source = parse_source(progress.wanted.source)
-        sizes = files_to_fetch(use.config.max_upload_bytes, signed=bool(use.config.signatures.signers))
+        wanted = files_to_fetch(use.config.max_upload_bytes, signed=bool(use.config.signatures.signers))
         if isinstance(source, BucketSource):
-            return bucket_files(source, sizes, progress.set_total)
+            return bucket_files(source, wanted, progress.set_total)
         assert self._config.hub is not None, "it was checked before the import began"
         fetcher = Fetcher(self._allow_list, self._config.hub, token=token, pace=use.config.upload_pace)
         await stack.enter_async_context(fetcher)
-        return hub_files(fetcher, self._config.hub, source, sizes, progress.set_total)
+        return hub_files(fetcher, self._config.hub, source, wanted, progress.set_total)
 
     async def _fill(
         self, form: Form, files: AsyncIterator[tuple[str, bytes]], progress: ImportProgress

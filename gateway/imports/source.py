@@ -1,7 +1,7 @@
 """The `source` of an import: a folder of a hub's repository at a commit, or a prefix in a bucket."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
@@ -35,14 +35,20 @@ class BucketSource:
     place: str
 
 
-FileSizes = Mapping[str, int]
-"""The files to fetch, in order, each with its maximum number of bytes."""
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to fetch. An `optional` one is skipped where the source does not have it."""
+
+    name: str
+    max_bytes: int
+    optional: bool = False
 
 
-def files_to_fetch(limit: int, *, signed: bool) -> FileSizes:
+def files_to_fetch(limit: int, *, signed: bool) -> Sequence[SourceFile]:
     """Return PEFT's two files and, for a server that verifies signatures, the one that a source may also have."""
-    signature = {SIGNATURE_FILE: MAX_SIGNATURE_BYTES} if signed else {}
-    return {CONFIG_FILE: min(MAX_CONFIG_BYTES, limit), **signature, TENSORS_FILE: limit}
+    signature = [SourceFile(SIGNATURE_FILE, MAX_SIGNATURE_BYTES, optional=True)] if signed else []
+    config = SourceFile(CONFIG_FILE, min(MAX_CONFIG_BYTES, limit))
+    return [config, *signature, SourceFile(TENSORS_FILE, limit)]
 
 
 def parse_source(text: str) -> HubSource | BucketSource:

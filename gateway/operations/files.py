@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
+from loragate.adapter_store.file_digest import sha256_digest
 from loragate.adapter_store.files.file import File, FileFacts, Purpose
 from loragate.adapter_store.quotas import Room
 from loragate.gateway.auth.authenticator import require_scope
@@ -18,7 +19,6 @@ from loragate.gateway.objects.common import list_object
 from loragate.gateway.objects.files import deleted_file, file_object, part_object, upload_object
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
 from loragate.gateway.services import Services
-from loragate.gateway.uploads.adapter_upload import sha256_digest
 from loragate.gateway.uploads.spool_space import UploadSpace
 from loragate.gateway.uploads.training_lines import check_lines
 

@@ -3,7 +3,6 @@
 File names that a client sends only distinguish the files; they never name anything on this machine.
 """
 
-import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from starlette.requests import Request
 
 from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.file_digest import sha256_digest
 from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES, SIGNATURE_FILE
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.errors import InvalidRequest
@@ -40,7 +40,6 @@ ADAPTER_FORM = FormShape(
     small_files={CONFIG_FILE: MAX_CONFIG_BYTES, SIGNATURE_FILE: MAX_SIGNATURE_BYTES},
     spooled=TENSORS_FILE,
 )
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,6 @@ class AdapterUpload:
         lineage = orjson.dumps(self.lineage, option=orjson.OPT_SORT_KEYS)
         signature = self.signature or b""
         return (*(text.encode() for text in fields), lineage, self.config_json, signature, sha256_digest(self.tensors))
-
-
-def sha256_digest(file: BinaryIO) -> bytes:
-    """Return the SHA-256 digest of the file's whole content."""
-    file.seek(0)
-    digest = hashlib.sha256()
-    while part := file.read(_READ_BYTES):
-        digest.update(part)
-    return digest.digest()
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.adapters.desired_state import Placement
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
-from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES
+from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES, SIGNATURE_FILE
 from loragate.gateway.schemas.resources.limits import LimitsBody
 from loragate.prompts.validation import Body, field_error
 
@@ -141,7 +141,7 @@ UPLOAD_FORM: dict[str, Any] = {
         "parent_version": {"type": "integer", "minimum": 1},
         "evaluation": {"type": "string", "contentMediaType": "application/json"},
         **dict.fromkeys(_FILES, _FILE),
-        "model.sig": _SIGNATURE,
+        SIGNATURE_FILE: _SIGNATURE,
     },
     "required": ["name", *_FILES],
     "additionalProperties": False,
