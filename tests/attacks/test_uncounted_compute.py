@@ -101,24 +101,30 @@ async def test_an_error_at_the_end_gives_nothing_back(gateway: Gateway) -> None:
 
 async def test_a_completion_that_found_its_stop_string_ends_in_the_engine(gateway: Gateway) -> None:
     """Others of the request go on; this one would otherwise be computed to `max_tokens`, unread."""
-    ended, ran_on = gateway.engine.tokenizer.encode("a STOP").ids, [7] * 300
-    gateway.engine.script_of = lambda submit, index: ran_on if index == 2 else ended + ran_on
+    engine = gateway.engine
+    ended, ran_on = engine.tokenizer.encode("a STOP").ids, [7] * 300
+    engine.script_of = lambda submit, index: ran_on if index == 2 else ended + ran_on
+    engine.pause_after = 50  # until the gateway has read what came before
     await limit(gateway, tokens_per_day=100_000)
     body = {"model": MODEL_ID, "prompt": [7], "max_tokens": 200, "n": 3, "stop": ["STOP"]}
-    async with gateway.http() as http:
-        answer = await http.post("/v1/completions", json=body)
-    assert [choice["finish_reason"] for choice in answer.json()["choices"]] == ["stop", "stop", "length"]
-    request = gateway.engine.submits[-1].request_id
-    assert sorted(gateway.engine.aborted_completions) == [(request, 0), (request, 1)]
-    assert await used_today(gateway) < 1 + 200 + 2 * 100
+    async with gateway.http() as http, asyncio.timeout(30), asyncio.TaskGroup() as group:
+        sent = group.create_task(http.post("/v1/completions", json=body))
+        while len(engine.aborted_completions) < 2:
+            await asyncio.sleep(0.01)
+        engine.resume.set()
+    assert [choice["finish_reason"] for choice in sent.result().json()["choices"]] == ["stop", "stop", "length"]
+    request = engine.submits[-1].request_id
+    assert sorted(engine.aborted_completions) == [(request, 0), (request, 1)]
+    assert await used_today(gateway) <= 1 + 200 + 2 * 50
     (row,) = await rows_of(gateway, 1)
-    assert row.completion_tokens <= row.generated_tokens < 400
+    assert row.completion_tokens <= row.generated_tokens <= 200 + 2 * 50
 
 
 async def test_the_rest_of_a_failed_request_ends_in_the_engine(gateway: Gateway) -> None:
     """One of its completions failed, which ends the request for its client; the others would run on unread."""
     gateway.engine.fails_late, gateway.engine.fails = True, lambda submit: True
     gateway.engine.script_of = lambda submit, index: [7] * (5 if index == 0 else 300)
+    gateway.engine.pause_after = 50
     body = {"model": MODEL_ID, "prompt": [7], "max_tokens": 200, "n": 2}
     async with gateway.http() as http:
         assert (await http.post("/v1/completions", json=body)).status_code == 500
