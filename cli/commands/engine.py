@@ -40,6 +40,7 @@ def engine(
     from loragate.cli.errors import BAD_SETTING, CliError
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.tls import check_tls
+    from loragate.engine.runtime.interpreter import without_collection
     from loragate.engine.runtime.log_format import log_to_stderr
 
     given = {"listen": listen, "dtype": dtype, "adapter_slots": adapter_slots, "max_model_len": max_model_len}
@@ -62,8 +63,9 @@ def engine(
         tls_key=settings.tls_key,
     )
 
-    from loragate.engine.server.access import check_access
-    from loragate.engine.server.server import run
+    with without_collection():
+        from loragate.engine.server.access import check_access
+        from loragate.engine.server.server import run
 
     try:
         check_access(engine_config)

@@ -39,6 +39,7 @@ def gateway(
     from loragate.cli.standalone.gateway import gateway_config, prepare
     from loragate.cli.standalone.ports import address_of, listen, reserve
     from loragate.cli.standalone.tls import check_tls, warn_without_tls
+    from loragate.engine.runtime.interpreter import without_collection
     from loragate.engine.runtime.log_format import log_to_stderr
 
     settings = load(
@@ -63,6 +64,7 @@ def gateway(
     else:
         listener = socket.socket(fileno=descriptor)
 
-    from loragate.gateway.server import run
+    with without_collection():
+        from loragate.gateway.server import run
 
     run(gateway_config(settings, grpc_address), listener)

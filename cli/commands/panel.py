@@ -37,6 +37,7 @@ def panel(
     from loragate.cli.standalone.panel import panel_config
     from loragate.cli.standalone.ports import PANEL, listen
     from loragate.cli.standalone.tls import check_tls, warn_without_tls
+    from loragate.engine.runtime.interpreter import without_collection
     from loragate.engine.runtime.log_format import log_to_stderr
 
     if not is_panel_installed():
@@ -51,6 +52,7 @@ def panel(
     else:
         listener = socket.socket(fileno=descriptor)
 
-    from loragate.panel.server import run
+    with without_collection():
+        from loragate.panel.server import run
 
     run(panel_config(settings), listener)

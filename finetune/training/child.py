@@ -6,12 +6,12 @@ reads an `Assignment` as one line of JSON, then lines `load 0.25` with the engin
 writes messages as lines of JSON (see `protocol.messages`). It also stops when its input ends.
 """
 
-import gc
 import logging
 import os
 import sys
 from typing import TextIO
 
+from loragate.engine.runtime.interpreter import without_collection
 from loragate.finetune.training.protocol.message_writer import MessageWriter
 
 
@@ -20,10 +20,8 @@ def main() -> None:
     out = MessageWriter(_take_stdout())
     out.start_heartbeat()
     logging.disable(logging.WARNING)  # libraries' warnings, also at import, are for the developers of the calling code
-    gc.disable()  # imports create no garbage, and collecting takes a fifth of their time
-    from loragate.finetune.training.session import run_assignment
-
-    gc.enable()
+    with without_collection():
+        from loragate.finetune.training.session import run_assignment
     run_assignment(sys.stdin, out)
 
 
