@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from running_server import client, ok, until, upload
+from running_server import ok, until, upload
 from tiny_models import greedy
 
 PROMPT = [5, 9, 13, 21, 200, 7]
@@ -160,19 +160,3 @@ def test_killing_the_engine_mid_stream_ends_the_stream_with_a_typed_error_and_it
     assert tenants.server.runtime["pids"]["engine"] != engine
     assert complete(tenants.acme, "a") == text_of(tiny, "a")
     assert complete(tenants.globex, "a") == text_of(tiny, "d")
-
-
-def test_a_restart_keeps_tenants_keys_and_adapters(tiny, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from running_server import RunningServer
-
-    first = RunningServer(tmp_path, "--model", str(tiny.base))
-    key = first.add_tenant("acme")
-    with client(first.base_url, key) as tenant:
-        ok(upload(tenant, "a", tiny.adapters["a"]))
-    assert first.stop() == 0
-    assert not (tmp_path / "runtime.json").exists()
-    second = RunningServer(tmp_path, "--model", str(tiny.base))
-    with client(second.base_url, key) as tenant:
-        assert complete(tenant, "a") == text_of(tiny, "a")
-    assert second.stop() == 0
-    assert second.lines.count("loragate ready") == 1

@@ -1,5 +1,5 @@
-"""A server on Postgres, Redis and S3, and one on its disk: files come back unchanged, and damaged
-ones are not served.
+"""A server on Postgres, Redis and S3, and one on its disk. A restart keeps tenants, keys and adapters; files come back
+unchanged; damaged ones are not served.
 """
 
 import shutil
@@ -68,6 +68,7 @@ def test_damaged_bytes_are_never_served(tiny: Tiny, tmp_path: Path, environment:
             tenants = ok(admin.get("/admin/v1/tenants"))["data"]
         (acme_id,) = [tenant["id"] for tenant in tenants if tenant["name"] == "acme"]
         assert server.stop() == 0
+        assert not (data / "runtime.json").exists()
         blobs = environment.get("LORAGATE_BLOB_URL", str(data / "blobs"))
         _damage(blobs, acme_id, versions[1]["digest"])
         shutil.rmtree(data / "engine-cache")
@@ -87,8 +88,10 @@ def test_damaged_bytes_are_never_served(tiny: Tiny, tmp_path: Path, environment:
             assert _text(ok(_answer(acme, "support:2"))) == _text(before["support:2"])
         with server.admin() as admin:
             assert "loragate_gateway_quarantines_total 1.0" in admin.get("/metrics").text
+        assert server.stop() == 0
+        assert server.lines.count("loragate ready") == 1
     finally:
-        server.stop()
+        server.process.kill()
 
 
 def _code(response: httpx.Response) -> Any:
