@@ -13,7 +13,7 @@ from loragate.gateway.openapi.error_responses import error_components
 from loragate.gateway.openapi.headers import header_components
 from loragate.gateway.openapi.operation import Operation
 from loragate.gateway.openapi.responses import description_of
-from loragate.gateway.openapi.schemas import collected
+from loragate.gateway.openapi.schemas import collected, of_parameters
 from loragate.gateway.openapi.security import SECURITY_SCHEMES
 
 _DESCRIPTION = """\
@@ -59,7 +59,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
             for path, methods in paths.items()
         },
         "components": {
-            "schemas": collected(
+            "schemas": of_parameters((each.document for each in operations), drawn["components"]["schemas"])
+            | collected(
                 {operation.body.model for operation in operations if operation.body},
                 {ErrorEnvelope}.union(*(operation.described.shapes for operation in operations)),
             ),

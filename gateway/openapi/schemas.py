@@ -27,6 +27,13 @@ def collected(bodies: Iterable[type], shapes: Iterable[type]) -> dict[str, Any]:
     return {name: _plain(schemas[name]) for name in sorted(schemas)}
 
 
+def of_parameters(operations: Iterable[Mapping[str, Any]], drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas to which parameters refer, such as enumerations, from those that FastAPI drew."""
+    parameters = [each["schema"] for operation in operations for each in operation.get("parameters", ())]
+    names = sorted({each["$ref"].rpartition("/")[2] for each in parameters if "$ref" in each})
+    return {name: _plain(drawn[name]) for name in names}
+
+
 def _plain(schema: Any) -> Any:
     """Return the schema without titles, which repeat names, and without defaults of null."""
     if isinstance(schema, list):

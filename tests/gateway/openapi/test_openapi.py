@@ -1,5 +1,7 @@
 """The OpenAPI document: complete, and consistent with what the routes accept and return."""
 
+import functools
+import json
 import re
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -36,6 +38,18 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
 @pytest.fixture
 def document(config: GatewayConfig) -> dict[str, Any]:
     return closed(openapi_document(create_app(config)))
+
+
+def test_every_reference_leads_somewhere(config: GatewayConfig) -> None:
+    """Generators of clients stop at a reference to nothing."""
+    document = openapi_document(create_app(config))
+    references = set(re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(document)))
+    assert len(references) > 100
+    assert not [
+        each
+        for each in references
+        if functools.reduce(lambda at, key: at.get(key, {}), each.split("/"), document) == {}
+    ]
 
 
 def test_every_route_is_described(config: GatewayConfig, document: dict[str, Any]) -> None:
