@@ -81,23 +81,26 @@ async def test_nothing_is_lost_or_counted_twice(postgres: PostgresServer, store:
         "usage": str(tmp_path / "usage"),
     }
     reported: dict[str, int] = {}
+    working: set[int] = set()
     workers = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", WORKER, json.dumps(job), stdout=asyncio.subprocess.PIPE
         )
         for _ in range(WORKERS)
     ]
-    listening = [asyncio.create_task(_listen(worker, reported)) for worker in workers]
+    listening = [asyncio.create_task(_listen(worker, reported, working)) for worker in workers]
     try:
-        await _until(reported, 400)
+        while len(working) < WORKERS:  # an outage while one starts would end it
+            await asyncio.sleep(0.02)
+        await _more(reported)
         await asyncio.to_thread(postgres.stop)
-        await _until(reported, 800)
+        await _more(reported)
         workers[0].kill()
-        await _until(reported, 1200)
+        await _more(reported)
         await asyncio.to_thread(postgres.start)
-        await _until(reported, 1600)
+        await _more(reported)
         workers[1].kill()
-        await _until(reported, 2000)
+        await _more(reported)
     finally:
         for worker in workers:
             if worker.returncode is None:
@@ -107,17 +110,20 @@ async def test_nothing_is_lost_or_counted_twice(postgres: PostgresServer, store:
     await _check(postgres.url("usage"), reported)
 
 
-async def _listen(worker: asyncio.subprocess.Process, reported: dict[str, int]) -> None:
+async def _listen(worker: asyncio.subprocess.Process, reported: dict[str, int], working: set[int]) -> None:
     assert worker.stdout is not None
     async for line in worker.stdout:
         if line.endswith(b"\n"):
             id_, tokens = line.decode().split()
             reported[id_] = int(tokens)
+            working.add(worker.pid)
     await worker.wait()
 
 
-async def _until(reported: dict[str, int], requests: int) -> None:
-    while len(reported) < requests:
+async def _more(reported: dict[str, int]) -> None:
+    """Wait for 400 more requests."""
+    enough = len(reported) + 400
+    while len(reported) < enough:
         await asyncio.sleep(0.02)
 
 

@@ -5,10 +5,11 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.files.file import FileFacts, Purpose
 from loragate.adapter_store.jobs.job import Job, JobEvent, JobRequest, JobStart
 from loragate.adapter_store.publishing.probe import no_probe
@@ -54,8 +55,13 @@ class World:
             return await scope.jobs.create(request)
 
     async def order(self, what: str, job: Job) -> None:
-        async with self.store.tenant(self.tenant.id, write=True) as scope:
-            await getattr(scope.jobs, what)(job.id)
+        """Give a job an order. Repeat it while the database is busy, as a client would."""
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(Unavailable):
+                    async with self.store.tenant(self.tenant.id, write=True) as scope:
+                        await getattr(scope.jobs, what)(job.id)
+                    return
 
     async def get(self, job: Job) -> Job:
         async with self.store.tenant(self.tenant.id) as scope:
