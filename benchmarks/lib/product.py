@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,11 @@ def serving(
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}
     ports = ("--port", "0", "--grpc-port", "0", "--panel-port", "0")
     command = [python, "-m", "loragate.cli.main", "serve", *options, *ports, "--data-dir", str(data_dir)]
-    with open(os.devnull if log is None else log, "wb") as messages:
+    with nullcontext() if log is None else log.open("wb") as messages:
         server = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            stderr=None if log is None else messages,
+            stderr=messages,
             text=True,
             env=clean | dict(settings or {}),
             cwd=folder,

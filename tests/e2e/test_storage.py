@@ -17,6 +17,7 @@ from running_server import RunningServer, client, ok, upload
 from s3_server import s3_server
 
 from .conftest import Tiny
+from .test_serving import complete, text_of
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -79,6 +80,7 @@ def test_damaged_bytes_are_never_served(tiny: Tiny, tmp_path: Path, environment:
             again = _answer(acme, "support:2")
             assert (again.status_code, _code(again)) == (503, "adapter_quarantined")
             assert _text(ok(_answer(acme, "support:1"))) == _text(before["support:1"])
+            assert complete(acme, "support:1") == text_of(tiny, "a")
             assert ok(_answer(globex, "support"))
             reported = ok(acme.get("/v1/adapters/support/versions/2"))
             assert (reported["status"], bool(reported["reason"])) == ("quarantined", True)
@@ -91,7 +93,7 @@ def test_damaged_bytes_are_never_served(tiny: Tiny, tmp_path: Path, environment:
         assert server.stop() == 0
         assert server.lines.count("loragate ready") == 1
     finally:
-        server.process.kill()
+        server.stop()
 
 
 def _code(response: httpx.Response) -> Any:
