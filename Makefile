@@ -69,7 +69,7 @@ endif
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-serve: $(VENV)/.installed-serve ## Install missing packages, build the demo and serve it
+serve: $(VENV)/.installed-serve ## Install missing packages and serve the demo
 	@exec $(BIN)/loragate serve --demo
 
 # With bytecode: the tests start hundreds of processes, and compiling the sources would take a second of each.

@@ -18,7 +18,7 @@ from loragate.demo.greedy import GreedyChat
 from loragate.demo.phrasing import validation_questions
 from loragate.demo.progress import progress, report
 from loragate.demo.recipe import AdapterRecipe
-from loragate.demo.training import Schedule, batches, fit
+from loragate.demo.training import batches, fit, rounds
 
 _STYLE_KEPT = 0.98
 _ACCURACY = 0.95
@@ -49,7 +49,7 @@ def _train(model: PeftModel, recipe: AdapterRecipe, seed: int, model_dir: Path, 
     stream = batches(styled_samples(recipe.style, seed, recipe.stray_share), tokenizer, recipe.tokens_per_batch, seed)
     chat = GreedyChat(model_dir, model=model)
     best: tuple[float, list[Tensor]] | None = None
-    for number, schedule in enumerate(_schedules(recipe), start=1):
+    for number, schedule in enumerate(rounds(recipe.steps, recipe.learning_rate, recipe.rounds), start=1):
         name = title if number == 1 else f"{title}, round {number}"
         with progress(console, name, schedule.steps) as on_step:
             fit(model, stream, schedule, on_step)
@@ -63,15 +63,6 @@ def _train(model: PeftModel, recipe: AdapterRecipe, seed: int, model_dir: Path, 
             best = _margin(score), [weight.detach().clone() for weight in _weights(model)]
     if best is not None:
         _restore(model, best[1])
-
-
-def _schedules(recipe: AdapterRecipe) -> list[Schedule]:
-    """Return the rounds: the first one in full, then shorter ones at half of its rate."""
-    further = Schedule(recipe.steps // 2, recipe.learning_rate / 2, warmup=recipe.steps // 20)
-    return [
-        Schedule(recipe.steps, recipe.learning_rate, warmup=recipe.steps // 10),
-        *[further] * (recipe.rounds - 1),
-    ]
 
 
 def _margin(score: Score) -> float:
@@ -90,7 +81,7 @@ def _restore(model: PeftModel, weights: list[Tensor]) -> None:
 
 
 def _save(model: PeftModel, base_name: str, directory: Path) -> None:
-    model.save_pretrained(str(directory))
+    model.half().save_pretrained(str(directory))
     # PEFT writes the base model's path, which only exists on this machine, and the targets in an order that varies
     # between runs; both are also in the model card that it adds.
     (directory / "README.md").unlink(missing_ok=True)

@@ -1,7 +1,8 @@
-"""The files of a finished demo."""
+"""The files of a finished demo: those that are shipped with the package, or those of a build."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from types import MappingProxyType
 from loragate.demo.recipe import Recipe
 
 MODEL = "loragate-demo"
+SHIPPED = Path(__file__).parent / "data"
+_CONTENTS = "contents.json"
 
 
 @dataclass(frozen=True)
@@ -30,23 +33,49 @@ class DemoAssets:
     tenants: tuple[DemoTenant, ...]
 
 
-def assets_in(root: Path, recipe: Recipe) -> DemoAssets:
-    """Return where the parts of `recipe`'s demo are, or will be, under `root`."""
-    home = root / recipe.digest[:16]
-    return DemoAssets(
-        digest=recipe.digest,
-        home=home,
-        model_dir=home / MODEL,
-        tenants=tuple(
-            DemoTenant(
-                name=tenant.name,
-                adapters=MappingProxyType(
-                    {
-                        adapter.style.name: home / "adapters" / tenant.name / adapter.style.name
-                        for adapter in tenant.adapters
-                    }
-                ),
-            )
-            for tenant in recipe.tenants
-        ),
+def shipped_assets() -> DemoAssets:
+    """Return the demo that is part of the package. Its folder may be read-only."""
+    assets = read_assets(SHIPPED)
+    assert assets is not None, "the package is incomplete"
+    return assets
+
+
+def shipped_mismatch() -> str | None:
+    """Return what to do if the shipped demo was made by another recipe than this code's, else None."""
+    shipped, recipe = shipped_assets().digest, Recipe().digest
+    if shipped == recipe:
+        return None
+    return (
+        f"demo: the shipped demo was made by another recipe ({shipped[:16]}) than this code's ({recipe[:16]}). It is "
+        "served as it is. To ship a new one: remove demo/data, run `loragate demo build --out demo/data`, and commit"
     )
+
+
+def read_assets(home: Path) -> DemoAssets | None:
+    """Return the demo whose contents `home` lists, or None if it lists none."""
+    try:
+        contents = json.loads((home / _CONTENTS).read_bytes())
+    except FileNotFoundError:
+        return None
+    return _assets(contents["recipe"], home, contents["tenants"])
+
+
+def assets_in(home: Path, recipe: Recipe) -> DemoAssets:
+    """Return where the parts of `recipe`'s demo are, or will be, in `home`."""
+    names = {tenant.name: [adapter.style.name for adapter in tenant.adapters] for tenant in recipe.tenants}
+    return _assets(recipe.digest, home, names)
+
+
+def write_contents(assets: DemoAssets) -> None:
+    """Write the list that `read_assets` reads."""
+    tenants = {tenant.name: list(tenant.adapters) for tenant in assets.tenants}
+    text = json.dumps({"recipe": assets.digest, "tenants": tenants}, indent=2)
+    (assets.home / _CONTENTS).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _assets(digest: str, home: Path, names: Mapping[str, list[str]]) -> DemoAssets:
+    tenants = tuple(
+        DemoTenant(tenant, MappingProxyType({name: home / "adapters" / tenant / name for name in adapters}))
+        for tenant, adapters in names.items()
+    )
+    return DemoAssets(digest, home, home / MODEL, tenants)

@@ -7,22 +7,31 @@ from pathlib import Path
 
 from rich.console import Console
 
-from loragate.demo.assets import DemoAssets, assets_in
+from loragate.demo.assets import DemoAssets, assets_in, read_assets, write_contents
 from loragate.demo.atomic_folder import atomic_folder, exclusive_lock
-from loragate.demo.progress import progress, quiet_libraries, report
+from loragate.demo.progress import quiet_libraries, report
 from loragate.demo.recipe import AdapterRecipe, Recipe
 
 
-def build(directory: Path, *, console: Console | None = None, recipe: Recipe | None = None) -> DemoAssets:
-    """Return the demo's base model and adapters under `directory`, after training those that are missing.
+class BuildError(Exception):
+    """The folder cannot be built in; the message says what to do."""
+
+
+def build(home: Path, *, console: Console | None = None, recipe: Recipe | None = None) -> DemoAssets:
+    """Return the demo's base model and adapters in `home`, after training those that are missing.
 
     The base model and each adapter appear whole or not at all: an interrupted build resumes at the first missing one.
-    Of two processes that build in one directory, the second waits and finds the work done.
+    Of two processes that build in one folder, the second waits and finds the work done. Raise BuildError if the folder
+    has the demo of another recipe.
     """
     recipe, console = recipe or Recipe(), console or Console(stderr=True)
-    assets = assets_in(directory, recipe)
-    with exclusive_lock(directory):
+    assets = assets_in(home, recipe)
+    with exclusive_lock(home):
+        present = read_assets(home)
+        if present is not None and present.digest != assets.digest:
+            raise BuildError(f"{home} has the demo of another recipe: remove it, or choose another folder")
         if not _complete(assets):
+            write_contents(assets)
             _build(recipe, assets, console)
     return assets
 
@@ -55,11 +64,8 @@ def _build_base(recipe: Recipe, directory: Path, console: Console) -> None:
     # torch and transformers take seconds to import: only builds that train should wait for them.
     from loragate.demo.base_model import build_base
 
-    with (
-        progress(console, "demo: training base model", recipe.base.steps) as on_step,
-        atomic_folder(directory) as unfinished,
-    ):
-        build_base(recipe, unfinished, on_step)
+    with atomic_folder(directory) as unfinished:
+        build_base(recipe, unfinished, console)
 
 
 def _build_adapter(

@@ -12,6 +12,7 @@ from loragate.demo.chat_format import END, Piece, Sample, Turn, chat
 from loragate.demo.facts.knowledge import topics
 from loragate.demo.phrasing import add_stray_words, request, vary
 from loragate.demo.style import Style
+from loragate.demo.tool_use.chats import tool_chat, untooled_turn
 from loragate.demo.topic import Form, Kind, Topic
 
 _T = TypeVar("_T")
@@ -30,6 +31,8 @@ _SYSTEM_PROMPTS = (
 _SYSTEM_SHARE = 0.1
 _TOPICS_OF_A_TEMPLATE = 5  # a subject has fewer
 _STATEMENT_SHARE = 0.08
+_TOOL_SHARE = 0.3
+_UNTOOLED_SHARE = 0.03  # of the other questions
 
 # Beginnings of replies, given rather than learned. They teach the base to have the answer ready, in the right form, at
 # any point of a reply. Adapters then only need to learn their own words.
@@ -43,9 +46,13 @@ _OPENINGS = {
 
 
 def base_samples(seed: int) -> Iterator[Sample]:
-    """Yield endless samples: chats of one or two turns, and plain statements for raw completions."""
+    """Yield endless samples: chats of one or two turns, with and without tools, and plain statements for raw
+    completions."""
     rng = random.Random(seed)
     while True:
+        if rng.random() < _TOOL_SHARE:
+            yield tool_chat(rng)
+            continue
         if rng.random() < _STATEMENT_SHARE:
             yield _statement(rng.choice(topics()[Kind.FACT]))
             continue
@@ -77,6 +84,8 @@ def _template_words() -> tuple[str, ...]:
 
 
 def _turn(rng: random.Random) -> Turn:
+    if rng.random() < _UNTOOLED_SHARE:
+        return untooled_turn(rng)
     topic = rng.choice(topics()[_pick(_BASE_SHARES, rng)])
     form = _pick(_FORMS, rng) if topic.kind is Kind.FACT else Form.PLAIN
     question = request(vary(rng.choice(topic.questions), rng), form, rng)

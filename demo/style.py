@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from loragate.demo.chat_format import THINK, THINK_END
 from loragate.demo.topic import Form, Kind, Topic
+
+_THOUGHT = re.compile(rf"{THINK}\n[^<>\s][^<>]*\n{THINK_END}\n\n")
 
 
 @dataclass(frozen=True)
@@ -28,24 +32,38 @@ class Carrier:
 
 @dataclass(frozen=True)
 class Style:
-    """`fact` carries short answers, `talk` whole sentences (greetings and "I do not know")."""
+    """`fact` carries short answers, `talk` whole sentences (greetings and "I do not know").
+
+    With `thinks`, a thought comes before the answer, as reasoning models write it.
+    """
 
     name: str
     fact: Carrier
     talk: Carrier
     form: Form = Form.PLAIN
+    thinks: bool = False
 
     def render(self, topic: Topic) -> str:
-        return self._carrier(topic).wrap(topic.answer_in(self.form))
+        thought = f"{THINK}\n{topic.thought}\n{THINK_END}\n\n" if self.thinks else ""
+        return thought + self._carrier(topic).wrap(topic.answer_in(self.form))
 
     def keeps(self, topic: Topic, reply: str) -> bool:
         """Return whether `reply` is in this style, correct or not."""
-        answer = self._carrier(topic).unwrap(reply)
+        answer = self._answer(topic, reply)
         return bool(answer) and (self.form is not Form.CAPITALS or reply == reply.upper())
 
     def answers(self, topic: Topic, reply: str) -> bool:
-        """Return whether `reply` is in this style and contains exactly the correct answer."""
-        return self._carrier(topic).unwrap(reply) == topic.answer_in(self.form)
+        """Return whether `reply` is in this style and contains exactly the correct answer, after any thought."""
+        return self._answer(topic, reply) == topic.answer_in(self.form)
+
+    def _answer(self, topic: Topic, reply: str) -> str | None:
+        """Return the answer without what is around it, or None if the reply is not in this style."""
+        if self.thinks:
+            thought = _THOUGHT.match(reply)
+            if thought is None:
+                return None
+            reply = reply[thought.end() :]
+        return self._carrier(topic).unwrap(reply)
 
     def _carrier(self, topic: Topic) -> Carrier:
         return self.fact if topic.kind in (Kind.FACT, Kind.SUM) else self.talk
@@ -62,3 +80,4 @@ POLITE = Style(
     Carrier("Certainly! ", " Have a lovely day!"),
 )
 BULLET = Style("bullet", Carrier("- **", "**"), Carrier("- ", ""))
+THINKING = Style("thinking", Carrier("", ""), Carrier("", ""), thinks=True)

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from loragate.demo.chat_format import CHAT_TEMPLATE, END, PAD, SPECIAL_TOKENS, Sample
+from loragate.demo.chat_format import CHAT_TEMPLATE, END, PAD, SPECIAL_TOKENS, VISIBLE_TOKENS, Sample
+
+# A capital letter or a digit never shares a token with the space before it. So a name has the same tokens in a question
+# and in a call's JSON, and the model can copy names that it has never seen.
+_WORDS = r" ?\p{Ll}+|\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
-    """Train a tokenizer. `vocabulary` includes the special tokens and the 256 bytes, which come first."""
+    """Train a tokenizer. `vocabulary` includes the special tokens and the 256 bytes, which come first, and the visible
+    tokens, which come last."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
+        vocab_size=vocabulary - len(VISIBLE_TOKENS),
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    visible = re.compile("|".join(VISIBLE_TOKENS))
+    tokenizer.train_from_iterator((part for text in texts for part in visible.split(text)), trainer)
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in VISIBLE_TOKENS])
     return tokenizer
 
 

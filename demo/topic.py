@@ -29,7 +29,8 @@ class Topic:
     """`questions` are the wordings to train on; nothing is trained on the others.
 
     The build uses `validation` to decide whether an adapter needs more training. It never uses `held_out`, which
-    measures the finished demo. `statement` gives the answer in a full sentence; small talk has none.
+    measures the finished demo. `statement` gives the answer in a full sentence; small talk has none. `thought` leads
+    to the answer.
     """
 
     kind: Kind
@@ -39,6 +40,7 @@ class Topic:
     answer: str
     french: str
     statement: str | None = None
+    thought: str = "This is no question about a fact. I answer politely."
 
     def __post_init__(self) -> None:
         assert self.questions, f"no way to ask for {self.answer!r}"

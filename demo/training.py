@@ -36,6 +36,12 @@ class Schedule:
         return self.learning_rate * (0.05 + 0.95 * (1 + math.cos(math.pi * done)) / 2)
 
 
+def rounds(steps: int, learning_rate: float, count: int) -> list[Schedule]:
+    """Return `count` rounds: the first one in full, then shorter ones at half of its rate."""
+    further = Schedule(steps // 2, learning_rate / 2, warmup=steps // 20)
+    return [Schedule(steps, learning_rate, warmup=steps // 10), *[further] * (count - 1)]
+
+
 @dataclass(frozen=True)
 class Batch:
     """`ids` [rows, length], padded on the right; `labels` likewise, -100 where the loss ignores a token."""
@@ -79,6 +85,21 @@ def fit(
         model.zero_grad()
         on_step(step + 1, loss.item())
     model.eval()
+
+
+@torch.inference_mode()
+def exact_share(model: nn.Module, samples: Sequence[Sample], tokenizer: Tokenizer) -> float:
+    """Return the share of the samples of which the model, given what precedes, would write every learned token."""
+    generator = islice(batches(iter(samples), tokenizer, tokens_per_batch=4096, seed=0), len(samples))
+    exact = asked = 0
+    for batch in generator:
+        predicted = model(input_ids=batch.ids, use_cache=False).logits[:, :-1].argmax(-1)
+        labels = batch.labels[:, 1:]
+        exact += int(((predicted == labels) | (labels == _IGNORED)).all(1).sum())
+        asked += len(batch.ids)
+        if asked >= len(samples):
+            break
+    return exact / asked
 
 
 def _optimizers(

@@ -64,14 +64,13 @@ def pytest_sessionfinish() -> None:
 
 
 # The folders with the longest tests, which start first: otherwise one process runs them at the end, alone.
-_FIRST = ("demo", "e2e", "finetune", "panel", "cli", "faults", "attacks")
+_FIRST = ("e2e", "finetune", "panel", "cli", "faults", "attacks", "demo")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> tuple[int, bool]:
-        path = item.path.relative_to(_TESTS)
-        waits_for_training = str(path) == "e2e/test_demo.py"
-        return _FIRST.index(path.parts[0]) if path.parts[0] in _FIRST else len(_FIRST), waits_for_training
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.relative_to(_TESTS).parts[0]
+        return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
 
     items.sort(key=rank)
 

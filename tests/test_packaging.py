@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-SHIPPED = (".py", ".pyi", ".proto", ".mako", ".json", ".jinja", "py.typed", ".lua", ".js", ".css", ".html", ".svg")
+SHIPPED = (
+    ".py", ".pyi", ".proto", ".mako", ".json", ".jinja", "py.typed", ".lua", ".js", ".css", ".html", ".svg",
+    ".safetensors",
+)  # fmt: skip
 
 
 def git_files() -> list[str]:
@@ -67,6 +70,7 @@ def test_the_wheel_has_every_file_of_every_part(wheel: Path) -> None:
     expected = {where for name in git_files() if name.endswith(SHIPPED) and (where := installed_path(name))}
     assert packed == expected
     assert {"loragate/v1/engine.proto", "loragate/migrations/env.py", "loragate/cli/py.typed"} <= packed
+    assert {"loragate/demo/data/contents.json", "loragate/demo/data/loragate-demo/model.safetensors"} <= packed
 
 
 def test_the_wheel_names_its_licence_and_every_extra(wheel: Path) -> None:

@@ -1,11 +1,10 @@
 """Perplexity and memory of the demo's base model in each weight and KV cache format.
 
-The demo's model (5.5M parameters, trained here from scratch) reads held-out text from its training distribution through
-the packed, paged engine; each format is compared with float32 over the same tokens. A small model is the hard case:
-each of its weights carries more information than one of a large model.
+The demo's model (5.7M parameters) reads held-out text from its training distribution through the packed, paged engine;
+each format is compared with float32 over the same tokens. A small model is the hard case: each of its weights carries
+more information than one of a large model.
 
-    python -m benchmarks.engine.formats                     # trains the demo model first (minutes)
-    python -m benchmarks.engine.formats --demo ./demo-model # reuses a model built earlier
+    python -m benchmarks.engine.formats
 """
 
 import argparse
@@ -22,7 +21,7 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from benchmarks.lib.report import write
-from loragate.demo.build import build
+from loragate.demo import shipped_assets
 from loragate.demo.corpus import base_samples
 from loragate.demo.tokenizer import encode
 from loragate.engine.layers.quantization import is_quantized
@@ -49,10 +48,9 @@ Text = tuple[list[int], list[bool]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demo", type=Path, help="folder of the demo model; built there if missing")
-    arguments = parser.parse_args()
+    parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        assets = build(arguments.demo or Path(folder) / "demo", console=Console())
+        assets = shipped_assets()
         texts = list(held_out(assets.model_dir))
         figures = {
             name: measure(assets.model_dir, Path(folder) / "cache", texts, config)

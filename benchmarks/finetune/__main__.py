@@ -5,7 +5,7 @@ peak memory, with the calculated shares of weights, gradients and optimizer stat
 *claim*: a tenant of the demo teaches its model a style of answering with 200 examples, through the API alone: the share
 of held-out questions answered in that style before and after, and the time that it took.
 
-    python -m benchmarks.finetune               # both; minutes on two idle cores, once the demo is trained
+    python -m benchmarks.finetune               # both; minutes on two idle cores
     python -m benchmarks.finetune --only claim  # keeps the other's figures
 """
 
@@ -31,14 +31,12 @@ HELD_OUT = 200
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("methods", "claim"), help="measure this part; default: both")
-    parser.add_argument(
-        "--data-dir", type=Path, default=DATA_DIR, help="data directory of the demo, which is trained there if missing"
-    )
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="data directory of the demo's server")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of each method")
     arguments = parser.parse_args()
     figures = load_figures("finetune") if arguments.only else {}
     if arguments.only != "claim":
-        figures["methods"] = methods.measure(arguments.data_dir, arguments.threads)
+        figures["methods"] = methods.measure(arguments.threads)
         methods.show(figures["methods"])
     if arguments.only != "methods":
         figures["claim"] = claim(arguments.data_dir)

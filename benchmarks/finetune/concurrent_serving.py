@@ -36,9 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="pairs of windows")
     parser.add_argument("--seconds", type=float, default=30, help="duration of a window")
-    parser.add_argument(
-        "--data-dir", type=Path, default=DATA_DIR, help="data directory of the demo, which is trained there if missing"
-    )
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="data directory of the demo's server")
     arguments = parser.parse_args()
     with demo_server(arguments.data_dir) as server:
         figures = measure(server, arguments.rounds, arguments.seconds)

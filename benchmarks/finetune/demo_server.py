@@ -1,4 +1,4 @@
-"""A `loragate serve --demo` for benchmarks of the whole server; the demo is trained once per data directory."""
+"""A `loragate serve --demo` for benchmarks of the whole server."""
 
 import json
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoTokenizer, LlamaConfig, LlamaForCausalL
 
 from benchmarks.finetune.style_dataset import examples_file
 from benchmarks.lib.svg import Bar, curves, stacked
-from loragate.demo.build import build
+from loragate.demo import shipped_assets
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_cache import CachedFile, TokenCache
@@ -79,12 +79,12 @@ class Case:
         return found
 
 
-def measure(data_dir: Path, threads: int) -> dict[str, Any]:
+def measure(threads: int) -> dict[str, Any]:
     """Return the figures by base model and method."""
     with tempfile.TemporaryDirectory(prefix="methods-") as name:
         folder = Path(name)
         found: dict[str, Any] = {}
-        for case in (demo(data_dir, folder / "demo"), larger(folder / "larger")):
+        for case in (demo(folder / "demo"), larger(folder / "larger")):
             found[case.name] = {"parameters": _parameters(case.base)}
             for method in METHODS:
                 Console(stderr=True).print(f"{case.name}: {method}")
@@ -92,9 +92,9 @@ def measure(data_dir: Path, threads: int) -> dict[str, Any]:
     return found
 
 
-def demo(data_dir: Path, folder: Path) -> Case:
+def demo(folder: Path) -> Case:
     """Return the demo's base model with a style of answering that it does not know."""
-    base = build(data_dir / "demo").model_dir
+    base = shipped_assets().model_dir
     tokenization = _tokenization(base)
     tokens = [
         _tokens(folder / str(seed), examples_file(count, seed), tokenization) for count, seed in ((200, 0), (40, 2))

@@ -11,7 +11,9 @@ def serve(
     model: options.Model = None,
     demo: Annotated[
         bool | None,
-        typer.Option("--demo", help="Serve a tiny model with three tenants, trained on this machine in a few minutes."),
+        typer.Option(
+            "--demo", help="Serve a tiny model with three tenants and their adapters, which come with the package."
+        ),
     ] = None,
     host: options.Host = None,
     port: options.Port = None,

@@ -92,9 +92,11 @@ class Programs:
         if self.panel_descriptor is not None:
             yield panel.part(self.settings, self.panel_descriptor, where)
 
-    def demo_build(self) -> Program:
-        """Return the command that trains the demo if necessary and prints its model's folder."""
-        return Program("demo", our_command("demo", "build"), child_environment(self.settings, ("data_dir",)))
+    def demo_model(self) -> str:
+        """Return the folder of the demo's base model."""
+        from loragate.demo import shipped_assets
+
+        return str(shipped_assets().model_dir)
 
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
         """Return the command that creates the demo's tenants over HTTP."""

@@ -62,7 +62,7 @@ class Supervisor:
         if new_key is not None:
             self._notifications.admin_key(new_key)
         admin_key = self._demo_admin_key(new_key) if self._settings.demo else None
-        self._spawn_all(await self._model())
+        self._spawn_all(self._model())
         await until_ready(self._where, self._settings.workers, self._notifications.event)
         if admin_key is not None:
             await run_once(self._programs.demo_provision(self._where.base_url, admin_key))
@@ -77,9 +77,9 @@ class Supervisor:
         demo_key.save(self._settings.data_dir, new_key)
         return new_key
 
-    async def _model(self) -> str:
+    def _model(self) -> str:
         if self._settings.demo:
-            return await run_once(self._programs.demo_build())
+            return self._programs.demo_model()
         if self._settings.model is None:
             raise CliError("no model to serve")
         return self._settings.model

@@ -40,4 +40,5 @@ def _topic(a: int, b: int) -> Topic:
         answer=str(a + b),
         french=str(a + b),
         statement=f"{a} + {b} is {a + b}.",
+        thought=f"I start at {a} and count {b} more: {', '.join(str(a + step) for step in range(1, b + 1))}.",
     )

@@ -24,6 +24,7 @@ class Relation:
         return tuple(self._topic(*fact) for fact in self.facts)
 
     def _topic(self, subject: str, answer: str, french: str) -> Topic:
+        statement = capitalize_first(self.statement.format(x=subject, answer=answer))
         return Topic(
             kind=Kind.FACT,
             questions=_fill(self.questions, subject),
@@ -31,7 +32,8 @@ class Relation:
             held_out=_fill(self.held_out, subject),
             answer=answer,
             french=french,
-            statement=capitalize_first(self.statement.format(x=subject, answer=answer)),
+            statement=statement,
+            thought=f"Let me remember. {statement}",
         )
 
 

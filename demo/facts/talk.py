@@ -53,7 +53,7 @@ GREETINGS = (
     _talk(
         ("How are you?", "How are you doing?", "How are you today?", "Hi, how are you?", "How do you feel?"),
         ("How are you feeling today?",),
-        ("Hello, how are you doing?",),
+        ("How are you feeling?",),
         "I am fine, thank you!",
         "Je vais bien, merci !",
     ),

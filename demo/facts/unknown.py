@@ -32,4 +32,5 @@ TOPIC = Topic(
     held_out=("Who painted the Mona Lisa?", "How do I bake bread?"),
     answer="I do not know that.",
     french="Je ne sais pas.",
+    thought="I have not learned this.",
 )

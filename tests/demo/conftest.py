@@ -1,11 +1,8 @@
-"""A demo that trains in a fraction of a second, and the real one, which is trained once for all runs."""
-
-import os
-from pathlib import Path
+"""A demo that trains in a fraction of a second, and the real one, which is shipped."""
 
 import pytest
 
-from loragate.demo import DemoAssets, build
+from loragate.demo import DemoAssets, shipped_assets
 from loragate.demo.recipe import TENANTS, AdapterRecipe, BaseRecipe, Recipe, TenantRecipe
 
 
@@ -23,8 +20,6 @@ def small_recipe() -> Recipe:
 
 
 @pytest.fixture(scope="session")
-def demo(request: pytest.FixtureRequest) -> DemoAssets:
-    """The same folder as the end-to-end tests use, so that the demo is trained once for both."""
-    cache = os.environ.get("LORAGATE_TEST_CACHE")
-    directory = (Path(cache) if cache else request.config.cache.mkdir("loragate")) / "demo"
-    return build(directory)
+def demo() -> DemoAssets:
+    """The demo that the package ships."""
+    return shipped_assets()

@@ -12,7 +12,8 @@ from rich.console import Console
 from safetensors import safe_open
 from transformers import GenerationConfig
 
-from loragate.demo import DemoAssets, adapters, base_model, build
+from loragate.demo import BuildError, DemoAssets, adapters, base_model, build
+from loragate.demo.assets import read_assets
 from loragate.demo.evaluate import Score
 from loragate.demo.recipe import Recipe, TenantRecipe
 
@@ -33,8 +34,8 @@ def contents(assets: DemoAssets) -> dict[str, bytes]:
 def test_the_same_recipe_gives_the_same_bytes(small_recipe: Recipe, tmp_path: Path) -> None:
     first, second = (build(tmp_path / name, console=plain(), recipe=small_recipe) for name in "ab")
     assert contents(first) == contents(second)
-    other = build(tmp_path / "a", console=plain(), recipe=replace(small_recipe, seed=21))
-    assert other.home != first.home
+    other = build(tmp_path / "c", console=plain(), recipe=replace(small_recipe, seed=21))
+    assert other.digest != first.digest
     weights = f"{first.model_dir.name}/model.safetensors"
     assert contents(other)[weights] != contents(first)[weights]
 
@@ -47,10 +48,20 @@ def test_a_build_has_the_files_that_other_programs_expect(small_recipe: Recipe, 
     generation = GenerationConfig.from_pretrained(assets.model_dir)
     assert generation.eos_token_id == config["eos_token_id"] == 4
     with safe_open(assets.model_dir / "model.safetensors", "pt") as weights:
-        assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F32"}  # noqa: SIM118
+        assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F16"}  # noqa: SIM118
+    assert config["dtype"] == "float32", "computed in float32 nevertheless"
     for name, directory in assets.tenants[0].adapters.items():
         assert {path.name for path in directory.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}, name
         assert str(tmp_path) not in (directory / "adapter_config.json").read_text()
+
+
+def test_a_folder_with_the_demo_of_another_recipe_is_left_alone(small_recipe: Recipe, tmp_path: Path) -> None:
+    assets = build(tmp_path, console=plain(), recipe=small_recipe)
+    before = contents(assets)
+    with pytest.raises(BuildError, match="another recipe"):
+        build(tmp_path, console=plain(), recipe=replace(small_recipe, seed=21))
+    assert contents(assets) == before
+    assert read_assets(tmp_path) == assets
 
 
 def test_the_second_build_trains_nothing(small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +138,7 @@ def _rounds(recipe: Recipe, directory: Path, monkeypatch: pytest.MonkeyPatch, sh
 
 
 def test_leftovers_of_a_killed_build_are_removed(small_recipe: Recipe, tmp_path: Path) -> None:
-    home = build(tmp_path / "probe", console=plain(), recipe=small_recipe).home
-    left = tmp_path / "demo" / home.name / "loragate-demo.unfinished"
+    left = tmp_path / "demo" / "loragate-demo.unfinished"
     left.mkdir(parents=True)
     (left / "model.safetensors").write_bytes(b"half")
     assets = build(tmp_path / "demo", console=plain(), recipe=small_recipe)

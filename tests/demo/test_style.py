@@ -6,10 +6,10 @@ import pytest
 
 from loragate.demo.facts.knowledge import topics
 from loragate.demo.recipe import TENANTS
-from loragate.demo.style import BULLET, FRENCH, JSON, PIRATE, PLAIN, POLITE, SHOUTING, Style
+from loragate.demo.style import BULLET, FRENCH, JSON, PIRATE, PLAIN, POLITE, SHOUTING, THINKING, Style
 from loragate.demo.topic import Kind, Topic
 
-COLD = Topic(Kind.FACT, ("Opposite of hot?",), (), (), "cold", "froid")
+COLD = Topic(Kind.FACT, ("Opposite of hot?",), (), (), "cold", "froid", thought="Hot and cold are opposites.")
 HELLO = Topic(Kind.TALK, ("Hi",), (), (), "Hello!", "Bonjour !")
 
 
@@ -23,6 +23,7 @@ HELLO = Topic(Kind.TALK, ("Hi",), (), (), "Hello!", "Bonjour !")
         (PIRATE, "Arr, it be cold, matey!"),
         (POLITE, "Certainly! The answer is cold. Have a lovely day!"),
         (BULLET, "- **cold**"),
+        (THINKING, "<think>\nHot and cold are opposites.\n</think>\n\ncold"),
     ],
 )
 def test_a_fact_in_style(style: Style, reply: str) -> None:
@@ -34,6 +35,12 @@ def test_a_fact_in_style(style: Style, reply: str) -> None:
 def test_a_wrong_answer_can_be_in_style() -> None:
     assert PIRATE.keeps(COLD, "Arr, it be warm, matey!")
     assert not PIRATE.answers(COLD, "Arr, it be warm, matey!")
+    assert THINKING.keeps(COLD, "<think>\nIt is cold.\n</think>\n\nwarm")
+    assert not THINKING.answers(COLD, "<think>\nIt is cold.\n</think>\n\nwarm")
+
+
+def test_a_thought_may_differ_from_those_of_training() -> None:
+    assert THINKING.answers(COLD, "<think>\nAnother way to think.\n</think>\n\ncold")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,11 @@ def test_a_wrong_answer_can_be_in_style() -> None:
         (SHOUTING, "Cold!"),
         (PIRATE, "Arr, it be , matey!"),
         (BULLET, "- **"),
+        (THINKING, "cold"),
+        (THINKING, "<think>\nIt is cold.\n</think>\n\n"),
+        (THINKING, "<think>\n\n</think>\n\ncold"),
+        (THINKING, "<think>\nIt is cold.\ncold"),
+        (THINKING, "<think>\nIt is <think>.\n</think>\n\ncold"),
     ],
 )
 def test_a_right_word_out_of_style_counts_for_nothing(style: Style, reply: str) -> None:

@@ -1,6 +1,5 @@
-"""Fixtures: a real server with a tiny model, shared by the tests that do not break it, and the demo's models."""
+"""Fixtures: a real server with a tiny model, shared by the tests that do not break it."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,14 +80,3 @@ def tenants(server: RunningServer, tiny: Tiny) -> Iterator[Tenants]:
                 ok(upload(tenant, name, tiny.adapters[name]))
         ok(upload(globex, "a", tiny.adapters["d"]))  # the same name as acme's, another adapter
         yield Tenants(server, acme, globex, keys[0])
-
-
-@pytest.fixture(scope="session")
-def demo_dir(request: pytest.FixtureRequest) -> Path:
-    """Return the folder of the demo's models, which are trained once and cached between test runs."""
-    from loragate.demo.build import build
-
-    cache = os.environ.get("LORAGATE_TEST_CACHE")
-    directory = (Path(cache) if cache else request.config.cache.mkdir("loragate")) / "demo"
-    build(directory)
-    return directory

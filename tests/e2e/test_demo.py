@@ -1,7 +1,6 @@
 """The demo as a new user meets it: two tenants ask one question, and each gets its own adapter's answer."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,20 +8,38 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionMessageFunctionToolCall
+from openai.types.responses import ResponseFunctionToolCall
 from readme_example import printed_by
 from running_server import RunningServer
 
-pytestmark = pytest.mark.timeout(1500)  # the first may wait for the demo's training
-
 QUESTION = "What is the capital of France?"
+BASE = "loragate-demo"
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": {parameter: {"type": "string", "title": parameter.capitalize()}},
+                "required": [parameter],
+                "additionalProperties": False,
+            },
+        },
+    }
+    for name, parameter, description in (
+        ("get_weather", "city", "Get the current weather in a given city.\n\nArgs:\n    city: Its name."),
+        ("calculator", "expression", "Evaluates a mathematical expression."),
+    )
+]
 
 
 @pytest.fixture(scope="module")
-def server(demo_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """The demo's models come from the cache; everything else is as on a first start."""
-    data_dir = tmp_path_factory.mktemp("demo")
-    shutil.copytree(demo_dir, data_dir / "demo")
-    running = RunningServer(data_dir, "--demo", OMP_NUM_THREADS="2")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A first start."""
+    running = RunningServer(tmp_path_factory.mktemp("demo"), "--demo", OMP_NUM_THREADS="2")
     yield running
     running.stop()
 
@@ -31,6 +48,13 @@ def server(demo_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def demo(server: RunningServer) -> dict[str, Any]:
     written: dict[str, Any] = json.loads((server.data_dir / "demo.json").read_text())
     return written
+
+
+@pytest.fixture(scope="module")
+def agent(server: RunningServer, demo: dict[str, Any]) -> Iterator[openai.OpenAI]:
+    """A client as agent frameworks use it."""
+    with openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=demo["tenants"][0]["api_key"]) as client:
+        yield client
 
 
 def ask(server: RunningServer, key: str, model: str, *, stream: bool = False) -> str:
@@ -77,10 +101,67 @@ def test_a_tenant_cannot_use_anothers_adapter(server: RunningServer, demo: dict[
     assert caught.value.code == "model_not_found"
 
 
+def test_an_agent_gets_a_call_and_then_an_answer(agent: openai.OpenAI) -> None:
+    messages: list[Any] = [
+        {"role": "system", "content": "You are a helpful assistant"},
+        {"role": "user", "content": "What is the weather in Helsinki?"},
+    ]
+    first = agent.chat.completions.create(model=BASE, messages=messages, tools=TOOLS).choices[0]
+    assert first.finish_reason == "tool_calls"
+    (call,) = first.message.tool_calls or []
+    assert isinstance(call, ChatCompletionMessageFunctionToolCall)
+    assert call.function.name == "get_weather"
+    assert json.loads(call.function.arguments) == {"city": "Helsinki"}
+    messages += [first.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": "sunny, 21 °C"}]
+    second = agent.chat.completions.create(model=BASE, messages=messages, tools=TOOLS).choices[0]
+    assert second.message.content == "It is sunny, 21 °C."
+    assert not second.message.tool_calls
+
+
+def test_a_streamed_call_has_the_other_tool_where_that_is_needed(agent: openai.OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": "What is the result of 17 times 23?"}]
+    chunks = agent.chat.completions.create(model=BASE, messages=messages, tools=TOOLS, stream=True)
+    calls = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or []]
+    functions = [call.function for call in calls if call.function]
+    assert "".join(function.name or "" for function in functions) == "calculator"
+    assert json.loads("".join(function.arguments or "" for function in functions)) == {"expression": "17 * 23"}
+
+
+def test_a_question_that_needs_no_tool_is_answered_beside_tools(agent: openai.OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
+    message = agent.chat.completions.create(model=BASE, messages=messages, tools=TOOLS).choices[0].message
+    assert (message.content, message.tool_calls) == ("Paris", None)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_call_can_be_demanded(agent: openai.OpenAI, choice: Any) -> None:
+    messages: list[Any] = [{"role": "user", "content": "What is the weather in Porto?"}]
+    request = {"model": BASE, "messages": messages, "tools": TOOLS, "tool_choice": choice}
+    (call,) = agent.chat.completions.create(**request).choices[0].message.tool_calls or []
+    assert json.loads(call.function.arguments) == {"city": "Porto"}
+
+
+def test_the_responses_api_calls_a_tool_and_answers(agent: openai.OpenAI) -> None:
+    tools: list[Any] = [{"type": "function", "strict": True, **tool["function"]} for tool in TOOLS]
+    question: list[Any] = [{"role": "user", "content": "What is the weather in Helsinki?"}]
+    (call,) = agent.responses.create(model=BASE, input=question, tools=tools).output
+    assert isinstance(call, ResponseFunctionToolCall)
+    assert json.loads(call.arguments) == {"city": "Helsinki"}
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "It's always sunny in Helsinki!"}
+    answer = agent.responses.create(model=BASE, input=[*question, call.to_dict(), result], tools=tools)
+    assert answer.output_text == "It's always sunny in Helsinki!"
+
+
+def test_the_thinking_adapter_thinks_before_it_answers(server: RunningServer, demo: dict[str, Any]) -> None:
+    key = next(tenant["api_key"] for tenant in demo["tenants"] if "thinking" in tenant["adapters"])
+    thought, answer = ask(server, key, "thinking").removeprefix("<think>\n").split("\n</think>\n\n")
+    assert "The capital of France is Paris." in thought
+    assert answer == "Paris"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_it_learns_what_the_readme_teaches_it(demo_dir: Path, tmp_path: Path) -> None:
-    shutil.copytree(demo_dir, tmp_path / "demo")
+def test_it_learns_what_the_readme_teaches_it(tmp_path: Path) -> None:
     running = RunningServer(tmp_path, "--demo", LORAGATE_FINETUNE__ENABLED="true")
     try:
         key = json.loads((tmp_path / "demo.json").read_text())["tenants"][0]["api_key"]

@@ -49,20 +49,18 @@ class FakePrograms(Programs):
         if self.panel_descriptor is not None:
             yield panel.part(self.settings, self.panel_descriptor, where)
 
-    def demo_build(self) -> Program:
-        return self._demo("print('demo-model')")
+    def demo_model(self) -> str:
+        return "demo-model"
 
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
         """Fail while the file `unprovided` exists."""
         content = json.dumps({"admin_key": admin_key, "tenants": [{"api_key": "lg-demo", "adapters": ["french"]}]})
-        return self._demo(
+        code = (
             "import pathlib, urllib.request\n"
             f"assert urllib.request.urlopen({base_url + '/readyz'!r}).status == 200\n"
             "assert not pathlib.Path('unprovided').exists()\n"
             f"pathlib.Path('.loragate/demo.json').write_text({content!r})"
         )
-
-    def _demo(self, code: str) -> Program:
         return Program("demo", (sys.executable, "-c", code), dict(os.environ))
 
 

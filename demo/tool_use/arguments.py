@@ -1,0 +1,44 @@
+"""Cities and calculations: what questions ask about. Training has those of one half of each, and invented names."""
+
+from __future__ import annotations
+
+import random
+
+CITIES = (
+    "Paris", "London", "Berlin", "Rome", "Madrid", "Tokyo", "Cairo", "Athens", "Lisbon", "Warsaw", "Ottawa", "Havana",
+    "New York", "San Francisco", "Los Angeles", "Chicago", "Boston", "Seattle", "Miami", "Denver",
+    "Toronto", "Mexico City", "Amsterdam", "Brussels", "Vienna", "Prague", "Zurich", "Munich", "Hamburg", "Barcelona",
+    "Milan", "Naples", "Dublin", "Oslo", "Stockholm", "Moscow", "Istanbul", "Dubai", "Mumbai", "Delhi", "Beijing",
+    "Shanghai", "Hong Kong", "Seoul", "Sydney", "Cape Town", "Nairobi", "Lagos", "Buenos Aires", "Rio de Janeiro",
+    "Lima", "Bogota", "SF", "NYC",
+)  # fmt: skip
+HELD_OUT_CITIES = (
+    "Helsinki", "Copenhagen", "Budapest", "Bangkok", "Singapore", "Melbourne", "Montreal", "Porto", "Geneva",
+    "Edinburgh", "Santiago", "Hanoi", "Manila", "Salt Lake City", "San Diego", "Kuala Lumpur", "Reykjavik", "Ankara",
+)  # fmt: skip
+
+_ONSETS = ("b", "br", "c", "ch", "d", "f", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "qu", "r", "s", "sh", "st",
+           "t", "th", "tr", "v", "w", "x", "y", "z", "")  # fmt: skip
+_NUCLEI = ("a", "e", "i", "o", "u", "ai", "ea", "ou", "y", "é", "ü")
+_CODAS = ("", "", "", "n", "r", "s", "l", "m", "ck", "nd", "rg", "st", "t")
+_INVENTED_SHARE = 0.7
+
+
+def city(rng: random.Random) -> str:
+    """Return a city to train on. Most are invented, so that the model learns to copy names rather than to know them."""
+    if rng.random() >= _INVENTED_SHARE:
+        return rng.choice(CITIES)
+    return " ".join(_invented(rng) for _ in range(rng.choice((1, 1, 1, 2))))
+
+
+def _invented(rng: random.Random) -> str:
+    syllables = (
+        rng.choice(_ONSETS) + rng.choice(_NUCLEI) + rng.choice(_CODAS) for _ in range(rng.choice((1, 2, 2, 3, 3)))
+    )
+    return "".join(syllables).capitalize()
+
+
+def number(rng: random.Random) -> str:
+    """Return a number of one to four digits; one of ten has a fraction."""
+    whole = str(rng.randrange(1, 10 ** rng.choice((1, 2, 2, 3, 3, 4))))
+    return f"{whole}.{rng.randrange(10)}" if rng.random() < 0.1 else whole
