@@ -101,6 +101,18 @@ def test_an_interrupted_build_resumes_where_it_was(
     assert contents(resumed) == contents(build(tmp_path / "afresh", console=plain(), recipe=small_recipe))
 
 
+@pytest.mark.parametrize(("shares", "rounds"), [((0.5, 0.99, 0.2), 2), ((0.5, 0.6, 0.7), 3)])
+def test_the_base_model_is_trained_until_it_passes_the_validation(
+    small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: tuple[float, ...], rounds: int
+) -> None:
+    left = iter(shares)
+    monkeypatch.setattr(base_model, "exact_share", lambda *_: next(left))
+    console = plain()
+    recipe = replace(small_recipe, base=replace(small_recipe.base, rounds=3), tenants=())
+    build(tmp_path, console=console, recipe=recipe)
+    assert text(console).count(": in validation ") == rounds
+
+
 def test_an_adapter_is_trained_until_it_passes_the_validation(
     small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

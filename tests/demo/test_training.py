@@ -3,6 +3,7 @@ rate rises and falls.
 """
 
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from loragate.demo.chat_format import PAD
 from loragate.demo.corpus import base_samples
 from loragate.demo.muon import Muon
 from loragate.demo.tokenizer import encode, train_tokenizer
-from loragate.demo.training import Schedule, batches
+from loragate.demo.training import Schedule, batches, exact_share
 
 TOKENIZER = train_tokenizer((piece.text for sample in islice(base_samples(1), 200) for piece in sample), 500)
 
@@ -35,6 +36,26 @@ def test_a_batch_learns_the_replies_and_nothing_else() -> None:
         if len(found) == len(samples):
             break
     assert sorted(found) == expected
+
+
+class Knows(nn.Module):
+    """Writes the right next token of every sample in `batch`, except for those in `wrong` rows."""
+
+    def __init__(self, wrong: int) -> None:
+        super().__init__()
+        self.wrong = wrong
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> SimpleNamespace:
+        following = torch.roll(input_ids, -1, dims=1)
+        following[: self.wrong] += 1
+        self.wrong = max(0, self.wrong - len(input_ids))
+        return SimpleNamespace(logits=nn.functional.one_hot(following, 600).float())
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 25, 100])
+def test_a_sample_is_exact_if_every_learned_token_is_the_most_likely(wrong: int) -> None:
+    samples = list(islice(base_samples(3), 100))
+    assert exact_share(Knows(wrong), samples, TOKENIZER) == 1 - wrong / 100
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (48, 16), (16, 48)])
