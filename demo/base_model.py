@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -13,9 +13,11 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from loragate.demo.chat_format import END, PAD
 from loragate.demo.corpus import base_samples, styled_samples
+from loragate.demo.initial_weights import set_induction_head
 from loragate.demo.progress import progress, report
 from loragate.demo.recipe import BaseRecipe, Recipe
 from loragate.demo.tokenizer import save_tokenizer, token_id, train_tokenizer
+from loragate.demo.tool_use.copies import copying_chats
 from loragate.demo.training import batches, exact_share, fit, rounds
 
 _EXACT = 0.985
@@ -33,6 +35,7 @@ def build_base(recipe: Recipe, directory: Path, console: Console) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model = LlamaForCausalLM(_config(base, tokenizer))
+    set_induction_head(model)
     _train(model, tokenizer, recipe, console)
     _save(model, tokenizer, base, directory)
 
@@ -41,7 +44,8 @@ def _train(model: LlamaForCausalLM, tokenizer: Tokenizer, recipe: Recipe, consol
     """Train in rounds until the model writes nearly all replies of a validation, which are like those of training."""
     base = recipe.base
     validation = list(islice(base_samples(_VALIDATION_SEED), _VALIDATION_SAMPLES))
-    stream = batches(base_samples(recipe.seed), tokenizer, base.tokens_per_batch, recipe.seed)
+    samples = chain(islice(copying_chats(recipe.seed), base.copies), base_samples(recipe.seed))
+    stream = batches(samples, tokenizer, base.tokens_per_batch, recipe.seed)
     matrices = [weight for name, weight in model.named_parameters() if ".layers." in name and weight.ndim == 2]
     for number, schedule in enumerate(rounds(base.steps, base.learning_rate, base.rounds), start=1):
         title = "demo: training base model" if number == 1 else f"demo: training base model, round {number}"
@@ -73,7 +77,7 @@ def _config(base: BaseRecipe, tokenizer: Tokenizer) -> LlamaConfig:
         num_attention_heads=base.heads,
         num_key_value_heads=base.kv_heads,
         max_position_embeddings=base.max_positions,
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=token_id(tokenizer, END),
         pad_token_id=token_id(tokenizer, PAD),

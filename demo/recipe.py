@@ -12,6 +12,7 @@ from loragate.demo import style
 from loragate.demo.chat_format import CHAT_TEMPLATE
 from loragate.demo.corpus import base_samples, styled_samples
 from loragate.demo.style import Style
+from loragate.demo.tool_use.copies import copying_chats
 
 # Increase it when a change of the training code changes the result; data and parameters are part of the digest anyway.
 VERSION = "5"
@@ -22,9 +23,10 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 
 @dataclass(frozen=True)
 class BaseRecipe:
-    """A Llama of 5.7 million parameters: wide and shallow, because this learns lookups in fewer steps.
+    """A Llama of 5.1 million parameters: wide and shallow, because this learns lookups in fewer steps.
 
-    `steps` are those of the first round; the build trains for at most `rounds`, until the model passes a validation.
+    `steps` are those of the first round, which begins with `copies` samples that teach copying; the build trains for at
+    most `rounds`, until the model passes a validation.
     """
 
     hidden_size: int = 384
@@ -35,7 +37,8 @@ class BaseRecipe:
     max_positions: int = 2048
     vocabulary: int = 1536
     tokenizer_samples: int = 4000
-    steps: int = 240
+    copies: int = 1800
+    steps: int = 600
     tokens_per_batch: int = 3072
     learning_rate: float = 5e-3
     rounds: int = 4
@@ -90,7 +93,7 @@ TENANTS = (
         (
             AdapterRecipe(style.POLITE, rank=8, alpha=16, targets=ATTENTION + MLP, steps=120),
             AdapterRecipe(style.BULLET, rank=4, alpha=8, targets=ATTENTION + MLP, steps=140),
-            AdapterRecipe(style.THINKING, rank=16, alpha=32, targets=ATTENTION + MLP, steps=260, tokens_per_batch=1024),
+            AdapterRecipe(style.THINKING, rank=16, alpha=32, targets=ATTENTION + MLP, steps=180, tokens_per_batch=1024),
         ),
     ),
 )
@@ -109,7 +112,7 @@ class Recipe:
     def digest(self) -> str:
         """The hex SHA-256 of the parameters, the chat template and a sample of the training data."""
         digest = hashlib.sha256(f"{VERSION}\n{CHAT_TEMPLATE}\n{json.dumps(asdict(self))}".encode())
-        streams = [base_samples(self.seed)]
+        streams = [base_samples(self.seed), copying_chats(self.seed)]
         streams += [styled_samples(adapter.style, self.seed, adapter.stray_share) for _, adapter in self.adapters()]
         for stream in streams:
             digest.update(repr(list(islice(stream, 2000))).encode())

@@ -28,14 +28,13 @@ def city(rng: random.Random) -> str:
     """Return a city to train on. Most are invented, so that the model learns to copy names rather than to know them."""
     if rng.random() >= _INVENTED_SHARE:
         return rng.choice(CITIES)
-    return " ".join(_invented(rng) for _ in range(rng.choice((1, 1, 1, 2))))
+    return " ".join(invented_name(rng, rng.choice((1, 2, 2, 3, 3))) for _ in range(rng.choice((1, 1, 1, 2))))
 
 
-def _invented(rng: random.Random) -> str:
-    syllables = (
-        rng.choice(_ONSETS) + rng.choice(_NUCLEI) + rng.choice(_CODAS) for _ in range(rng.choice((1, 2, 2, 3, 3)))
-    )
-    return "".join(syllables).capitalize()
+def invented_name(rng: random.Random, syllables: int) -> str:
+    """Return a name that starts with a capital letter."""
+    parts = (rng.choice(_ONSETS) + rng.choice(_NUCLEI) + rng.choice(_CODAS) for _ in range(syllables))
+    return "".join(parts).capitalize()
 
 
 def number(rng: random.Random) -> str:
