@@ -34,20 +34,22 @@ class DemoAssets:
 
 
 def shipped_assets() -> DemoAssets:
-    """Return the demo that is part of the package. Its folder may be read-only."""
+    """Return the demo that is part of the package. Its folder may be read-only. Raise FileNotFoundError if there is
+    none, in a checkout whose recipe has changed."""
     assets = read_assets(SHIPPED)
-    assert assets is not None, "the package is incomplete"
+    if assets is None:
+        raise FileNotFoundError(f"{SHIPPED} has no demo: make it with `loragate demo build --out {SHIPPED}`")
     return assets
 
 
 def shipped_mismatch() -> str | None:
     """Return what to do if the shipped demo was made by another recipe than this code's, else None."""
-    shipped, recipe = shipped_assets().digest, Recipe().digest
-    if shipped == recipe:
+    shipped, recipe = read_assets(SHIPPED), Recipe().digest
+    if shipped is None or shipped.digest == recipe:
         return None
     return (
-        f"demo: the shipped demo was made by another recipe ({shipped[:16]}) than this code's ({recipe[:16]}). It is "
-        "served as it is. To ship a new one: remove demo/data, run `loragate demo build --out demo/data`, and commit"
+        f"demo: the shipped demo was made by another recipe ({shipped.digest[:16]}) than this code's ({recipe[:16]}). "
+        "It is served as it is. To ship a new one: remove demo/data, run `loragate demo build --out demo/data`, commit it"
     )
 
 

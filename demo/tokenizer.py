@@ -12,8 +12,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from loragate.demo.chat_format import CHAT_TEMPLATE, END, PAD, SPECIAL_TOKENS, VISIBLE_TOKENS, Sample
 
 # A capital letter or a digit never shares a token with the space before it. So a name has the same tokens in a question
-# and in a call's JSON, and the model can copy names that it has never seen.
-_WORDS = r" ?\p{Ll}+|\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s"
+# and in a call's JSON, and the model can copy names that it has never seen. Digits come in pairs: single ones occur too
+# often in a calculation to find one's place by.
+_WORDS = r" ?\p{Ll}+|\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:

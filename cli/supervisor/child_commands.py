@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from loragate.cli.data_dir.preparation import engine_secrets
 from loragate.cli.data_dir.runtime_file import Addresses
+from loragate.cli.errors import CliError
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import finetuning, panel, shared_metrics
@@ -93,10 +94,13 @@ class Programs:
             yield panel.part(self.settings, self.panel_descriptor, where)
 
     def demo_model(self) -> str:
-        """Return the folder of the demo's base model."""
+        """Return the folder of the demo's base model. Raise CliError if the package has none."""
         from loragate.demo import shipped_assets
 
-        return str(shipped_assets().model_dir)
+        try:
+            return str(shipped_assets().model_dir)
+        except FileNotFoundError as error:
+            raise CliError(str(error)) from None
 
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
         """Return the command that creates the demo's tenants over HTTP."""
