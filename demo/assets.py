@@ -49,7 +49,7 @@ def shipped_mismatch() -> str | None:
         return None
     return (
         f"demo: the shipped demo was made by another recipe ({shipped.digest[:16]}) than this code's ({recipe[:16]}). "
-        "It is served as it is. To ship a new one: remove demo/data, run `loragate demo build --out demo/data`, commit it"
+        "It is served. To ship a new one: remove demo/data, run `loragate demo build --out demo/data`, commit it"
     )
 
 
