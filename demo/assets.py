@@ -43,9 +43,11 @@ def shipped_assets() -> DemoAssets:
 
 
 def shipped_mismatch() -> str | None:
-    """Return what to do if the shipped demo was made by another recipe than this code's, else None."""
+    """Return what to do if no demo is shipped, or one that another recipe made than this code's, else None."""
     shipped, recipe = read_assets(SHIPPED), Recipe().digest
-    if shipped is None or shipped.digest == recipe:
+    if shipped is None:
+        return f"demo: the package ships no demo; to add one, run `loragate demo build --out {SHIPPED}`"
+    if shipped.digest == recipe:
         return None
     return (
         f"demo: the shipped demo was made by another recipe ({shipped.digest[:16]}) than this code's ({recipe[:16]}). "
