@@ -15,7 +15,7 @@ from loragate.demo.style import Style
 from loragate.demo.tool_use.copies import copying_chats
 
 # Increase it when a change of the training code changes the result; data and parameters are part of the digest anyway.
-VERSION = "5"
+VERSION = "6"
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")

@@ -12,9 +12,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from loragate.demo.chat_format import CHAT_TEMPLATE, END, PAD, SPECIAL_TOKENS, VISIBLE_TOKENS, Sample
 
 # A capital letter or a digit never shares a token with the space before it. So a name has the same tokens in a question
-# and in a call's JSON, and the model can copy names that it has never seen. Digits come in pairs: single ones occur too
-# often in a calculation to find one's place by.
+# and in a call's JSON.
 _WORDS = r" ?\p{Ll}+|\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s"
+# A word that begins with a capital letter is cut in pairs of letters, a number in pairs of digits. Training contains
+# all the usual pairs often, so that the model can copy a name that it has never seen: longer tokens would be rare ones,
+# and single letters or digits occur too often in a text to find one's place by.
+_PAIRS = r"\A\p{Lu}\p{Ll}|\G(?<=\p{L})\p{Ll}{1,2}"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -24,6 +27,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_WORDS), "isolated"),
+            pre_tokenizers.Split(Regex(_PAIRS), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

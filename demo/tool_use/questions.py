@@ -120,15 +120,10 @@ def _calculation(wordings: Sequence[str], rng: random.Random, vary: Callable[[st
 def _expression(rng: random.Random) -> tuple[str, str]:
     """Return a calculation as users write it and as the calculator reads it. It is none of the sums that the model
     knows."""
-    spoken = written = first = number(rng)
-    for _ in range(2 if rng.random() < 0.15 else 1):
-        operator = rng.choice(tuple(_OPERATORS))
-        operand = number(rng)
-        if operator == "+" and _is_known(first) and _is_known(operand):
-            operand += "0"
-        spoken += f" {rng.choice(_OPERATORS[operator])} {operand}"
-        written += f" {operator} {operand}"
-    return spoken, written
+    first, operator, second = number(rng), rng.choice(tuple(_OPERATORS)), number(rng)
+    if operator == "+" and _is_known(first) and _is_known(second):
+        second += "0"
+    return f"{first} {rng.choice(_OPERATORS[operator])} {second}", f"{first} {operator} {second}"
 
 
 def _is_known(operand: str) -> bool:
