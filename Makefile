@@ -11,57 +11,17 @@ PROTO_VENV := .venv-proto
 LISTS := constraints.txt $(wildcard requirements/*.txt)
 ARGS ?=
 # `no` installs the versions of constraints.txt without a check of their files: for builds of PyTorch that requirements/ lacks.
+# requirements/install.py reads it.
 REQUIRE_HASHES ?= yes
 # One more than the number of processors, because many tests wait for other processes.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))' 2>/dev/null || echo 2)
 
-# Runs pip and reports what it downloads; shows pip's whole output when it fails.
-define PIP_WITH_PROGRESS
-import subprocess, sys
-pip = subprocess.Popen([sys.executable, "-m", "pip", "install", *sys.argv[1:]],
-                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-output = []
-try:
-    for line in pip.stdout:
-        output.append(line)
-        words = line.split()
-        if words[:1] == ["Downloading"]:
-            print("   ", *words[1:4], flush=True)
-        elif line.startswith("Installing collected packages"):
-            print(f"    installing {line.count(',') + 1} packages", flush=True)
-except KeyboardInterrupt:
-    pip.terminate()
-status = pip.wait()
-if status:
-    sys.stdout.writelines(output)
-sys.exit(status)
-endef
-export PIP_WITH_PROGRESS
+export REQUIRE_HASHES
 
-# Exits with 0 if the installed PyTorch is a build for CUDA, whose libraries are packages of their own.
-define TORCH_NEEDS_CUDA
-import sys
-from importlib.metadata import requires
-sys.exit(not any(name.startswith(("cuda-", "nvidia-")) for name in requires("torch")))
+# $(call install_tool,ENVIRONMENT,LIST) installs a tool of requirements/ into an environment of its own.
+define install_tool
+@$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/$(2).txt
 endef
-export TORCH_NEEDS_CUDA
-
-# $(call install,EXTRA) installs what requirements/EXTRA.txt lists, which is all that the extra needs, and loragate.
-ifeq ($(REQUIRE_HASHES),no)
-define install
-@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt setuptools
-@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt --no-build-isolation -e '.[$(1)]'
-endef
-else
-define install
-@$(BIN)/python -m pip install -q --require-hashes --no-deps -r requirements/cpu.txt 2>/dev/null \
-	|| echo "    no listed build of PyTorch for CPUs is offered; REQUIRE_HASHES=no accepts others"
-@$(BIN)/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/$(1).txt
-@if $(BIN)/python -c "$$TORCH_NEEDS_CUDA"; then \
-	$(BIN)/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/cuda.txt; fi
-@$(BIN)/python -c "$$PIP_WITH_PROGRESS" --no-deps --no-build-isolation -e .
-endef
-endif
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-long check proto wheel lock constraints clean clean-all
@@ -121,23 +81,21 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
 $(VENV)/.installed-serve: pyproject.toml $(LISTS) | $(BIN)/python
-	@echo "==> installing the packages for serving (about 1 GB and a few minutes the first time)"
-	$(call install,serve)
+	@$(BIN)/python requirements/install.py serve
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(LISTS) | $(BIN)/python
-	@echo "==> installing the packages for serving, testing and checking (about 2 GB and a few minutes the first time)"
-	$(call install,dev)
+	@$(BIN)/python requirements/install.py dev
 	@touch $@ $(VENV)/.installed-serve
 
 $(PROTO_VENV)/.installed: requirements/proto.txt
 	@echo "==> creating $(PROTO_VENV) for protoc"
 	@$(PYTHON) -m venv $(PROTO_VENV)
-	@$(PROTO_VENV)/bin/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/proto.txt
+	$(call install_tool,$(PROTO_VENV),proto)
 	@touch $@
 
 build/lock/bin/uv: requirements/uv.txt
 	@echo "==> creating build/lock for uv"
 	@mkdir -p build && $(PYTHON) -m venv build/lock
-	@build/lock/bin/python -c "$$PIP_WITH_PROGRESS" --require-hashes --no-deps -r requirements/uv.txt
+	$(call install_tool,build/lock,uv)
 	@touch $@

@@ -1,38 +1,61 @@
 """Write constraints.txt and this folder's lists of files with their hashes, at the pinned versions or newer ones.
 
-`serve.txt` lists what `make serve` installs, `dev.txt` what the tests need beyond it, `cpu.txt` PyTorch's builds for
-CPUs, `cuda.txt` what its build for CUDA needs beyond the others, and `proto.txt` and `uv.txt` two tools that have
-environments of their own.
+`serve.txt` lists what `make serve` installs, `dev.txt` what the tests need beyond it, both without PyTorch: `torch.txt`
+has the default index's build and what it needs for CUDA, `torch-cpu.txt` the builds for CPUs. `proto.txt` and `uv.txt`
+are two tools. `downloads.json` has the bytes of each list for each system and Python; a list that cannot be installed
+on one of them stops this script.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pip_settings import names_a_place, read_pip_settings, uv_variables
 
 HERE = Path(__file__).parent
 CONSTRAINTS = HERE.parent / "constraints.txt"
 TOOLS = {"proto": ["grpcio-tools==1.62.3", "setuptools<81"], "uv": ["uv"]}
-CUDA = ("cuda-", "nvidia-")
+OF_TORCH = ("torch", "triton", "cuda-", "nvidia-")
 HEADER = "# {}, with the hashes of their files.\n# Written by `make lock`.\n"
+PYTHONS = ("3.11", "3.12", "3.13")
+# uv's name of each system, by `sys_platform` and `platform_machine`; glibc 2.31 is Debian 11's and Ubuntu 20.04's.
+SYSTEMS = {
+    "linux x86_64": "x86_64-manylinux_2_31",
+    "linux aarch64": "aarch64-manylinux_2_31",
+    "darwin arm64": "aarch64-apple-darwin",
+}
+OLDEST_MACOS = "14.0"
+LISTS = ("serve", "dev", "torch", "torch-cpu", "uv")
 
 
-def compile_requirements(*arguments: str, requirements: str, environment: dict[str, str] | None = None) -> str:
-    """Return uv's list of all packages that some requirements need on any system, with the hashes of their files."""
-    command = ["uv", "pip", "compile", "-", "--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"]
+def run_uv(*arguments: str, requirements: str, environment: dict[str, str] | None = None) -> str | None:
+    """Return what uv resolves, or None after it has said why it cannot."""
+    command = ["uv", "pip", "compile", "-", "--quiet", "--no-header", "--no-config", *arguments]
     done = subprocess.run(
-        [*command, "--fork-strategy", "fewest", "--no-header", "--no-config", *arguments],
+        command,
         cwd=HERE.parent,
         input=requirements,
         env=os.environ | (environment or {}),
         stdout=subprocess.PIPE,
         text=True,
     )
-    if done.returncode:
+    return None if done.returncode else done.stdout
+
+
+def compile_requirements(*arguments: str, requirements: str) -> str:
+    """Return uv's list of all packages that some requirements need on any system, with the hashes of their files."""
+    command = ["--universal", "--python-version", PYTHONS[0], "--generate-hashes", "--fork-strategy", "fewest"]
+    found = run_uv(*command, *arguments, requirements=requirements)
+    if found is None:
         sys.exit("uv, which says why above, found no versions; nothing was changed")
-    return re.sub(r"^    #   -c .*\n", "", done.stdout, flags=re.MULTILINE)
+    return re.sub(r"^    #   -c .*\n", "", found, flags=re.MULTILINE)
 
 
 def packages(text: str) -> dict[str, str]:
@@ -55,26 +78,56 @@ def version_of(block: str) -> str:
     return block.partition("==")[2].split()[0]
 
 
-def cpu_builds(torch: str) -> str:
-    """Return the lines of PyTorch's builds for CPUs; empty if there are none.
+def cpu_builds(version: str) -> dict[str, str]:
+    """Return the hash of each build of PyTorch for CPUs by its marker: those now offered, and those already known.
 
-    They are those that the environment's `PIP_FIND_LINKS` and `PIP_EXTRA_INDEX_URL` offer, and those already known.
+    They are offered by the places that pip's settings name, or, if they name none, by PyTorch's index.
     """
-    version = version_of(torch)
-    places = {"PIP_FIND_LINKS": "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL"}
-    environment = {ours: os.environ[pips] for pips, ours in places.items() if pips in os.environ}
-    offered = compile_requirements(requirements=f"torch=={version}", environment=environment)
-    known = (HERE / "cpu.txt").read_text() if (HERE / "cpu.txt").exists() else ""
-    lines = re.compile(rf"^torch=={re.escape(version)}\+cpu\b.*\n(?:    --hash.*\n)+", flags=re.MULTILINE)
-    hashes = sorted(set(re.findall(r"--hash=\S+", "".join(lines.findall(offered + "\n" + known)))))
-    return " \\\n    ".join([f"torch=={version}+cpu", *hashes]) + "\n" if hashes else ""
+    pinned = f"torch=={version}+cpu"
+    variables = uv_variables(read_pip_settings(), os.environ)
+    named = names_a_place({**os.environ, **variables})
+    command = ["--universal", "--python-version", PYTHONS[0], "--no-deps", "--format", "pylock.toml"]
+    backend = [] if named else ["--torch-backend", "cpu"]
+    offered = run_uv(*command, *backend, requirements=pinned, environment=variables)
+    if offered is None:
+        print("no builds of PyTorch for CPUs are offered, as uv says above: those already listed remain")
+    known = (HERE / "torch-cpu.txt").read_text() if (HERE / "torch-cpu.txt").exists() else ""
+    listed = re.compile(rf"^{re.escape(pinned)} ; (.+) \\\n    --hash=sha256:(\w+)$", re.MULTILINE)
+    builds = dict(listed.findall(known))
+    for package in tomllib.loads(offered or "").get("packages", ()):
+        for wheel in package.get("wheels", ()):
+            if marker := marker_of(unquote(wheel["url"]).rpartition("/")[2]):
+                builds[marker] = wheel["hashes"]["sha256"]
+    return dict(sorted(builds.items()))
 
 
-def with_builds(torch: str, builds: str) -> str:
-    """Return the lines of PyTorch with the hashes of more builds."""
-    first, *rest = torch.splitlines(keepends=True)
-    hashes = sorted({*re.findall(r"--hash=\S+", torch), *re.findall(r"--hash=\S+", builds)})
-    return first + " \\\n".join(f"    {each}" for each in hashes) + "\n" + "".join(x for x in rest if "--hash" not in x)
+def marker_of(wheel: str) -> str | None:
+    """Return the machines that a wheel is for, as requirements/install.py asks; None if we do not support them."""
+    found = re.search(r"-cp(3)(\d+)-cp\1\2-manylinux_\w+?_(x86_64|aarch64)\.whl$", wheel)
+    if found is None:
+        return None
+    return f"python_version == '{found[1]}.{found[2]}' and sys_platform == 'linux' and platform_machine == '{found[3]}'"
+
+
+def downloads(name: str, system: str, python: str) -> int:
+    """Return the bytes of the files of a list for a system. Exit if one of its packages has no file for it."""
+    text = (HERE / f"{name}.txt").read_text()
+    requirements = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("-r "))
+    variables = {"MACOSX_DEPLOYMENT_TARGET": OLDEST_MACOS}
+    if name == "torch-cpu":  # the other lists are resolved from the default index alone
+        variables |= uv_variables(read_pip_settings(), os.environ)
+    command = ["--python-platform", SYSTEMS[system], "--python-version", python, "--no-deps", "--only-binary", ":all:"]
+    found = run_uv(*command, "--format", "pylock.toml", requirements=requirements, environment=variables)
+    if found is None:
+        sys.exit(f"{name}.txt cannot be installed on {system} with Python {python}, as uv says above")
+    wheels = [package["wheels"] for package in tomllib.loads(found).get("packages", ())]
+    return sum(max(map(size_of, each)) for each in wheels)
+
+
+def size_of(wheel: dict[str, Any]) -> int:
+    """Return the bytes of a wheel; 0 where its index does not say."""
+    place = urlsplit(wheel["url"])
+    return Path(unquote(place.path)).stat().st_size if place.scheme == "file" else wheel.get("size", 0)
 
 
 def write(name: str, what: str, blocks: list[str], include: str = "") -> None:
@@ -86,8 +139,6 @@ def main() -> None:
     """Resolve at the versions in constraints.txt, or at the newest with `--upgrade`, and write all files."""
     pinned = [] if "--upgrade" in sys.argv else ["-c", str(CONSTRAINTS)]
     everything = resolve_extra("dev", *pinned)
-    builds = cpu_builds(everything["torch"])
-    everything["torch"] = with_builds(everything["torch"], builds)
     comments = [line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("#")]
     versions = [f"{name}=={version_of(block)}" for name, block in everything.items()]
     with NamedTemporaryFile("w", suffix=".txt") as constraints:
@@ -95,16 +146,26 @@ def main() -> None:
         constraints.flush()
         serving = resolve_extra("serve", "-c", constraints.name)
     tools = {tool: compile_requirements(requirements="\n".join(TOOLS[tool])) for tool in TOOLS}
+    torch = version_of(everything["torch"])
+    cpu = [
+        f"torch=={torch}+cpu ; {marker} \\\n    --hash=sha256:{each}\n" for marker, each in cpu_builds(torch).items()
+    ]
 
     CONSTRAINTS.write_text("\n".join([*comments, *versions]) + "\n")
-    cuda = {name for name in everything if name.startswith(CUDA)}
-    dev = everything.keys() - serving.keys() - cuda
-    write("serve", "The packages of `make serve`", [everything[name] for name in serving if name not in cuda])
+    of_torch = {name for name in everything if name.startswith(OF_TORCH)}
+    # The tests run Triton's interpreter, also beside a PyTorch for CPUs.
+    dev = (everything.keys() - serving.keys() - of_torch) | {"triton"}
+    write("serve", "The packages of `make serve`", [everything[x] for x in serving if x not in of_torch])
     write("dev", "The packages of `make test` and `make check`", [everything[x] for x in sorted(dev)], "-r serve.txt\n")
-    write("cpu", "PyTorch's builds for CPUs", [builds])
-    write("cuda", "The packages that PyTorch needs for CUDA", [everything[name] for name in sorted(cuda)])
+    write("torch", "PyTorch's default build and its libraries for CUDA", [everything[x] for x in sorted(of_torch)])
+    write("torch-cpu", "PyTorch's builds for CPUs", cpu)
     for tool, text in tools.items():
         write(tool, f"The packages of the tool {tool}", [text])
+    sizes = {
+        system: {python: {name: downloads(name, system, python) for name in LISTS} for python in PYTHONS}
+        for system in SYSTEMS
+    }
+    (HERE / "downloads.json").write_text(json.dumps(sizes, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-LISTS = ("serve", "dev", "cuda")
+LISTS = ("serve", "dev", "torch")
 
 
 @dataclass(frozen=True)

@@ -114,17 +114,17 @@ def test_it_describes_the_wheel(bill: dict[str, Any]) -> None:
 
 def test_it_has_each_locked_package_that_is_served_with_and_none_of_the_tests(bill: dict[str, Any]) -> None:
     found = {each["name"]: each["version"] for each in bill["components"]}
-    served, tested, cuda = locked("serve"), locked("dev"), locked("cuda")
+    served, tested, torch = locked("serve"), locked("dev"), locked("torch")
     assert len(served) > 100
     assert found.items() >= served.items()
-    assert found.items() >= cuda.items()
-    assert found.items() <= (served | tested | cuda).items()
+    assert found.items() >= torch.items()
+    assert found.items() <= (served | tested | torch).items()
     assert found.keys() >= {"s3fs", "botocore"}  # another extra of ours
     assert not found.keys() & {"pytest", "mypy", "ruff", "moto", "openai", "boto3"}
 
 
 def test_hashes_are_those_of_the_lists(bill: dict[str, Any]) -> None:
-    lists = "".join((LISTS / f"{name}.txt").read_text() for name in ("serve", "dev", "cuda"))
+    lists = "".join((LISTS / f"{name}.txt").read_text() for name in ("serve", "dev", "torch"))
     for each in bill["components"]:
         block = lists[lists.index(f"\n{each['name']}==") + 1 :].split("\n    # via")[0]
         assert [found["content"] for found in each["hashes"]] == [
