@@ -191,9 +191,9 @@ def install_locked(installer: Installer, machine: Machine, extra: str) -> None:
     torch = choose_torch(machine)
     if torch == "torch" and machine.system == "linux" and not machine.has_gpu:
         print(
-            f"    requirements/torch-cpu.txt has no build of PyTorch for CPUs for Python {machine.python} on this machine:"
+            f"    requirements/torch-cpu.txt lists no build for Python {machine.python} on {machine.processor}: the one"
         )
-        print("    the one with CUDA follows. REQUIRE_HASHES=no installs one for CPUs without a check of its hash.")
+        print("    with CUDA follows. REQUIRE_HASHES=no installs one for CPUs without a check of its hash.")
     try:
         install_lists(installer, machine, torch, extra)
     except InstallError as error:
