@@ -29,10 +29,10 @@ endef
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
+# With bytecode: compiling the sources would take seconds of each start, and a second of each of the tests' hundreds of processes.
 serve: $(VENV)/.installed-serve ## Install missing packages and serve the demo
-	@exec $(BIN)/loragate serve --demo
+	@unset PYTHONDONTWRITEBYTECODE; exec $(BIN)/loragate serve --demo
 
-# With bytecode: the tests start hundreds of processes, and compiling the sources would take a second of each.
 test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" selects some
 	@unset PYTHONDONTWRITEBYTECODE; OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from loragate.engine.layers.lora_linear import is_linear, linear_shape
+from loragate.kernels import gpu
 from loragate.kernels.gated import Activation
-from loragate.kernels.gpu import gated as kernel
+
+if gpu.available():
+    from loragate.kernels.gpu import gated as kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loragate.kernels import rotary
-from loragate.kernels.gpu import rotary as kernel
+from loragate.kernels import gpu, rotary
+
+if gpu.available():
+    from loragate.kernels.gpu import rotary as kernel
 
 _NAME = "apply_rotary_pos_emb"
 _DIM = 8
