@@ -41,6 +41,7 @@ def gateway(
     from loragate.cli.standalone.tls import check_tls, warn_without_tls
     from loragate.engine.runtime.interpreter import without_collection
     from loragate.engine.runtime.log_format import log_to_stderr
+    from loragate.gateway.http.access_log import show_requests
 
     settings = load(
         engine_target=engine_target,
@@ -54,6 +55,7 @@ def gateway(
         config=config,
     )
     log_to_stderr(settings.log_format)
+    show_requests(settings.access_log)
     check_tls(settings)
     if descriptor is None or grpc_address is None:
         warn_without_tls(settings)

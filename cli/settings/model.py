@@ -173,6 +173,7 @@ class Settings(BaseSettings):
 
     config: AbsolutePath | None = None
     log_format: LogFormat = "text"
+    access_log: bool = False
     model: str | None = None
     demo: bool = False
     host: str = "127.0.0.1"

@@ -53,6 +53,7 @@ class Child:
         self.pid: int | None = None
         self.trouble: str | None = "is starting"  # why it does not work
         self.has_worked = False  # from now on, a failure to start is temporary
+        self.started = asyncio.Event()  # there has been a process, or it could not be created
         self._program = program
         self._on_change = on_change
         self._notify = notify
@@ -97,6 +98,8 @@ class Child:
             self._process = await spawn(self._program)
         except OSError as error:  # out of processes or memory, which is temporary
             return f"cannot be started: {error.strerror}"
+        finally:
+            self.started.set()
         if self._stopping.is_set():
             kill(self._process)
         self.pid = self._process.pid

@@ -16,6 +16,7 @@ from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 _ENGINE = ("log_format", "model", "data_dir", "engine", "engine_secret", "previous_engine_secrets")
 _GATEWAY = (
     "log_format",
+    "access_log",
     "data_dir",
     "drain_seconds",
     "first_token_deadline_seconds",

@@ -2,24 +2,26 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from loragate.cli.data_dir import demo_key, runtime_file
 from loragate.cli.data_dir.preparation import prepare_store
 from loragate.cli.data_dir.runtime_file import Addresses, Pids, Runtime
 from loragate.cli.errors import CliError
 from loragate.cli.settings.model import Settings
-from loragate.cli.supervisor.child import Child
+from loragate.cli.supervisor.child import Child, first_completed
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.notifications import Notifications
-from loragate.cli.supervisor.program import Program, run_once
+from loragate.cli.supervisor.program import OptionalPart, Program, run_once
 from loragate.cli.supervisor.readiness import until_ready
 from loragate.cli.supervisor.stop_signals import StopSignals
 
+T = TypeVar("T")
 _GATEWAY_GRACE_SECONDS = 10.0  # after its own drain deadline
 _ENGINE_GRACE_SECONDS = 10.0
 _OPTIONAL_GRACE_SECONDS = 30.0
+_PREPARATION_GRACE_SECONDS = 5.0  # for a database that does not respond
 
 
 class Supervisor:
@@ -41,7 +43,7 @@ class Supervisor:
         self._engine: Child | None = None
         self._gateways: list[Child] = []
         self._optional: dict[str, Child] = {}  # by their names in the runtime file
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
         self._ready = False
         self._error: BaseException | None = None
 
@@ -58,16 +60,29 @@ class Supervisor:
             raise self._error
 
     async def _start(self) -> None:
-        new_key = await prepare_store(self._settings)
-        if new_key is not None:
-            self._notifications.admin_key(new_key)
-        admin_key = self._demo_admin_key(new_key) if self._settings.demo else None
-        self._spawn_all(self._model())
+        """Start the slowest part first, and the optional ones when they no longer delay the first answer."""
+        model = self._model()
+        optional = tuple(self._programs.optional(model, self._where, self._notifications.event))
+        self._engine = self._child(self._programs.engine(model))
+        self._run_in_background(self._engine.run())
+        # Not cancelled with this task: a new admin key that is stored is printed, too.
+        admin_key = await asyncio.shield(self._run_in_background(self._prepare()))
+        self._gateways = [self._child(self._programs.gateway()) for _ in range(self._settings.workers)]
+        for gateway in self._gateways:
+            self._run_in_background(gateway.run())
         await until_ready(self._where, self._settings.workers, self._notifications.event)
         if admin_key is not None:
             await run_once(self._programs.demo_provision(self._where.base_url, admin_key))
             demo_key.remove_draft(self._settings.data_dir)
+        await self._start_optional(optional)
         self._report_ready()
+
+    async def _prepare(self) -> str | None:
+        """Prepare the data and print a new admin key. Return the key that the demo needs, or None without a demo."""
+        new_key = await prepare_store(self._settings)
+        if new_key is not None:
+            self._notifications.admin_key(new_key)
+        return self._demo_admin_key(new_key) if self._settings.demo else None
 
     def _demo_admin_key(self, new_key: str | None) -> str:
         if self._settings.admin_key is not None:
@@ -84,13 +99,12 @@ class Supervisor:
             raise CliError("no model to serve")
         return self._settings.model
 
-    def _spawn_all(self, model: str) -> None:
-        self._engine = self._child(self._programs.engine(model))
-        self._gateways = [self._child(self._programs.gateway()) for _ in range(self._settings.workers)]
-        for optional in self._programs.optional(model, self._where, self._notifications.event):
-            self._optional[optional.name] = self._child(optional.program, essential=False, is_up=optional.is_up)
-        for child in (self._engine, *self._gateways, *self._optional.values()):
+    async def _start_optional(self, parts: Iterable[OptionalPart]) -> None:
+        for part in parts:
+            child = self._child(part.program, essential=False, is_up=part.is_up)
+            self._optional[part.name] = child
             self._run_in_background(child.run())
+            await child.started.wait()
 
     def _child(self, program: Program, **options: Any) -> Child:
         return Child(program, on_change=self._write_runtime, notify=self._notifications.event, **options)
@@ -116,13 +130,13 @@ class Supervisor:
         runtime = Runtime(where.base_url, pids, where.grpc_target, where.panel_url, troubles, certificate)
         runtime_file.write(self._settings.data_dir, runtime)
 
-    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _run_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.ensure_future(work)
         task.add_done_callback(self._record_end)
         self._tasks.append(task)
         return task
 
-    def _record_end(self, task: asyncio.Task[None]) -> None:
+    def _record_end(self, task: asyncio.Task[Any]) -> None:
         """Stop the server at the first failure of the start or of a child."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
@@ -138,4 +152,8 @@ class Supervisor:
         )
         if self._engine is not None:
             await self._engine.stop(_ENGINE_GRACE_SECONDS, immediate)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        ends = asyncio.gather(*self._tasks, return_exceptions=True)
+        await first_completed(asyncio.wait([ends]), immediate.wait(), seconds=_PREPARATION_GRACE_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await ends

@@ -12,6 +12,11 @@ from loragate.gateway.tracing.current import CURRENT
 access_log = logging.getLogger("loragate.access")
 
 
+def show_requests(shown: bool) -> None:
+    """Write a line for each request, or none."""
+    access_log.setLevel(logging.INFO if shown else logging.WARNING)
+
+
 class _AccessLine(Fields):
     """Encoded with orjson, which takes a tenth of the time, because a line is written for every request."""
 
