@@ -1,13 +1,93 @@
-"""`loragate demo build|provision`: make the shipped demo again, and create its tenants on a running server."""
+"""`loragate demo`: serve the shipped demo and show its answers, make it again, or create its tenants on a server."""
 
+import json
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from loragate.cli import options
 
-app = typer.Typer(no_args_is_help=True, help="Make the models of `loragate serve --demo` again.")
+if TYPE_CHECKING:
+    import httpx
+
+    from loragate.cli.data_dir.runtime_file import Addresses
+
+app = typer.Typer(help="Serve the demo, or make its models again.")
+_QUESTION = "What is the capital of France?"
+
+
+@app.callback(invoke_without_command=True)
+def demo(
+    context: typer.Context,
+    port: options.Port = None,
+    grpc_port: options.GrpcPort = None,
+    panel_port: options.PanelPort = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Serve a tiny model with three tenants and seven adapters, and show an answer of each adapter.
+
+    It serves until Ctrl-C, as `loragate serve --demo` does.
+
+    Examples:
+
+    - `loragate demo`
+    - `uvx --torch-backend cpu loragate demo --port 9000`, without installing anything
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import asyncio
+
+    from loragate.cli.settings.load import load
+    from loragate.cli.supervisor.serve import serve
+
+    settings = load(demo=True, port=port, grpc_port=grpc_port, panel_port=panel_port, data_dir=data_dir)
+
+    async def show(where: "Addresses") -> None:
+        await _show_answers(where, settings.data_dir)
+
+    raise typer.Exit(asyncio.run(serve(settings, when_ready=show)))
+
+
+async def _show_answers(where: "Addresses", data_dir: Path) -> None:
+    """Ask each adapter of the demo and print the answers while they arrive. Raise CliError if one fails."""
+    from loragate.cli.errors import CliError
+    from loragate.cli.supervisor.readiness import local_client
+    from loragate.demo.demo_file import read_demo_file
+
+    known = read_demo_file(data_dir)
+    if known is None:
+        raise CliError(f"{data_dir} has no keys of the demo: remove it, or choose another folder with --data-dir")
+    typer.echo(f"\n{_QUESTION}\n")
+    async with local_client(where.tls_cert, base_url=where.base_url, timeout=60) as client:
+        for tenant in known.tenants:
+            for adapter in tenant.adapters:
+                typer.echo(f"  {tenant.name + ' / ' + adapter:<20} ", nl=False)
+                async for text in _stream(client, tenant.api_key, adapter):
+                    typer.echo(" ".join(text.split("\n")), nl=False)
+                typer.echo()
+    typer.echo(f"\nThe keys are in {data_dir / 'demo.json'}. Ctrl-C stops the server.")
+
+
+async def _stream(client: "httpx.AsyncClient", key: str, model: str) -> AsyncIterator[str]:
+    """Yield the parts of a model's answer to the question. Raise CliError if there is none."""
+    import httpx
+
+    from loragate.cli.errors import CliError
+
+    body = {"model": model, "messages": [{"role": "user", "content": _QUESTION}], "stream": True}
+    headers = {"authorization": f"Bearer {key}"}
+    try:
+        async with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
+            response.raise_for_status()
+            async for line in response.aiter_lines():
+                data = line.removeprefix("data: ")
+                if data.startswith("{"):
+                    for choice in json.loads(data)["choices"]:
+                        yield choice["delta"].get("content") or ""
+    except (httpx.HTTPError, LookupError) as error:
+        raise CliError(f"the demo did not answer: {error}") from None
 
 
 @app.command()
@@ -28,10 +108,13 @@ def build(
     """
     from rich.console import Console
 
-    from loragate.cli.errors import CliError
+    from loragate.cli.errors import BAD_SETTING, CliError
+    from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
     from loragate.demo import BuildError, shipped_mismatch
     from loragate.demo import build as build_demo
 
+    if missing := missing_finetune_packages():
+        raise CliError(f"training the demo needs {', '.join(missing)}: {INSTALL_FINETUNE}", BAD_SETTING)
     typer.echo(shipped_mismatch() or "demo: the shipped demo has this recipe", err=True)
     try:
         assets = build_demo(out, console=Console(stderr=True))

@@ -9,7 +9,7 @@ from loragate.cli.doctor.finding import Finding, fail, ok, warn
 def check_accelerator() -> list[Finding]:
     """Check what an engine needs. Without torch, this machine can run a gateway but no engine."""
     if importlib.util.find_spec("torch") is None:
-        return [warn("torch", "not installed", "enough for a gateway; an engine needs `pip install loragate[engine]`")]
+        return [warn("torch", "not installed", "enough for a gateway; an engine needs `pip install torch`")]
     try:
         return [_check_torch(), _check_gpu(), _check_triton(), _check_kernels()]
     except (ImportError, OSError) as error:

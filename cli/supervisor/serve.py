@@ -19,15 +19,17 @@ from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.notifications import Notifications
 from loragate.cli.supervisor.panel import panel_listener
 from loragate.cli.supervisor.stop_signals import stop_signals
-from loragate.cli.supervisor.supervisor import Supervisor
+from loragate.cli.supervisor.supervisor import Supervisor, WhenReady
 from loragate.engine.link_security import is_local
 from loragate.engine.runtime.log_format import log_to_stderr
 
 
-async def serve(settings: Settings, make_programs: Callable[..., Programs] = Programs) -> int:
+async def serve(
+    settings: Settings, make_programs: Callable[..., Programs] = Programs, *, when_ready: WhenReady | None = None
+) -> int:
     """Run the server until a signal stops it. The status is 0 unless a second signal cut the shutdown short.
 
-    Raise CliError.
+    `when_ready` is called once with the server's addresses; an error of it stops the server. Raise CliError.
     """
     check_combination(settings)
     check_tls(settings)
@@ -54,7 +56,7 @@ async def serve(settings: Settings, make_programs: Callable[..., Programs] = Pro
                 settings.tls_cert,
             )
             try:
-                await Supervisor(settings, programs, where, signals, notifications).run()
+                await Supervisor(settings, programs, where, signals, notifications, when_ready).run()
             finally:
                 runtime_file.remove(settings.data_dir)
     return FAILED if signals.immediate.is_set() else 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from loragate.cli.data_dir import demo_key, runtime_file
@@ -18,6 +18,7 @@ from loragate.cli.supervisor.readiness import until_ready
 from loragate.cli.supervisor.stop_signals import StopSignals
 
 T = TypeVar("T")
+WhenReady = Callable[[Addresses], Awaitable[None]]
 _GATEWAY_GRACE_SECONDS = 10.0  # after its own drain deadline
 _ENGINE_GRACE_SECONDS = 10.0
 _OPTIONAL_GRACE_SECONDS = 30.0
@@ -34,12 +35,14 @@ class Supervisor:
         where: Addresses,
         signals: StopSignals,
         notifications: Notifications,
+        when_ready: WhenReady | None = None,
     ) -> None:
         self._settings = settings
         self._programs = programs
         self._where = where
         self._signals = signals
         self._notifications = notifications
+        self._when_ready = when_ready
         self._engine: Child | None = None
         self._gateways: list[Child] = []
         self._optional: dict[str, Child] = {}  # by their names in the runtime file
@@ -76,6 +79,8 @@ class Supervisor:
             demo_key.remove_draft(self._settings.data_dir)
         await self._start_optional(optional)
         self._report_ready()
+        if self._when_ready is not None:
+            await self._when_ready(self._where)
 
     async def _prepare(self) -> str | None:
         """Prepare the data and print a new admin key. Return the key that the demo needs, or None without a demo."""
