@@ -31,6 +31,7 @@ help: ## List the targets
 
 # With bytecode: compiling the sources would take seconds of each start, and a second of each of the tests' hundreds of processes.
 serve: $(VENV)/.installed-serve ## Install missing packages and serve the demo
+	@echo "==> starting the server with the demo"
 	@unset PYTHONDONTWRITEBYTECODE; exec $(BIN)/loragate serve --demo
 
 test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" selects some

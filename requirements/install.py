@@ -139,6 +139,11 @@ def report(words: str) -> None:
     print(f"==> {words}", flush=True)
 
 
+def remark(words: str) -> None:
+    """Print a line about the current stage."""
+    print(f"    {words}", flush=True)
+
+
 def download_size(machine: Machine, *lists: str) -> int:
     """Return the bytes of the files that the lists name for a machine; 0 if they are not known."""
     known = json.loads((HERE / "downloads.json").read_text())
@@ -180,7 +185,7 @@ def find_installer(machine: Machine) -> Installer:
         try:
             pip.install(*LOCKED, "-r", "requirements/uv.txt")
         except InstallError:
-            print("    not available: pip installs the packages, which takes longer")
+            remark("not available: pip installs the packages, which takes longer")
             return pip
     command = (str(uv), "pip", "install", "--python", sys.executable)
     return Installer("uv", command, uv_variables(read_pip_settings(), os.environ), backends=True)
@@ -190,16 +195,15 @@ def install_locked(installer: Installer, machine: Machine, extra: str) -> None:
     """Install the listed files of an extra. Raise InstallError."""
     torch = choose_torch(machine)
     if torch == "torch" and machine.system == "linux" and not machine.has_gpu:
-        print(
-            f"    requirements/torch-cpu.txt lists no build for Python {machine.python} on {machine.processor}: the one"
-        )
-        print("    with CUDA follows. REQUIRE_HASHES=no installs one for CPUs without a check of its hash.")
+        where = f"Python {machine.python} on {machine.processor}"
+        remark(f"requirements/torch-cpu.txt lists no build of PyTorch for {where}: the one")
+        remark("with CUDA follows. REQUIRE_HASHES=no installs one for CPUs without a check of its hash.")
     try:
         install_lists(installer, machine, torch, extra)
     except InstallError as error:
         if torch == "torch" or "torch" not in str(error):
             raise
-        print("    no index offers the listed build of PyTorch for CPUs: the one with CUDA follows")
+        remark("no index offers the listed build of PyTorch for CPUs: the one with CUDA follows")
         install_lists(installer, machine, "torch", extra)
 
 
@@ -213,7 +217,7 @@ def install_lists(installer: Installer, machine: Machine, torch: str, extra: str
     began = time.monotonic()
     lists = ("-r", f"requirements/{torch}.txt", "-r", f"requirements/{extra}.txt")
     installer.install(*LOCKED, *torch_backend(machine, torch, installer), *lists, total=size)
-    print(f"    installed in {time.monotonic() - began:.0f} s")
+    remark(f"installed in {time.monotonic() - began:.0f} s")
 
 
 def install_unlocked(installer: Installer, machine: Machine, extra: str) -> None:
