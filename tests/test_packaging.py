@@ -1,8 +1,11 @@
 """The wheel contains every part completely, and works without the checkout."""
 
+import itertools
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -12,6 +15,8 @@ from zipfile import ZipFile
 
 import numpy
 import pytest
+from running_server import clean_environment
+from skip_for_missing import skip_for_missing
 
 ROOT = Path(__file__).parent.parent
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
@@ -80,7 +85,13 @@ def test_the_wheel_names_its_licence_and_every_extra(wheel: Path) -> None:
     assert "License-Expression: Apache-2.0" in text
     assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
     extras = set(re.findall(r"^Provides-Extra: (.+)$", text, re.MULTILINE))
-    assert extras >= {"engine", "gateway", "finetune", "panel", "all"}
+    assert extras == {"s3", "tracing", "finetune", "panel", "serve", "all", "dev"}
+    bare = [line for line in re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE) if "extra ==" not in line]
+    names = {re.split(r"[^\w-]", line)[0] for line in bare}
+    assert names >= {"torch", "transformers", "fastapi", "sqlalchemy", "typer"}, (
+        "the engine, the gateway and the commands"
+    )
+    assert not names & {"peft", "trl", "bitsandbytes", "datasets", "nicegui", "s3fs", "triton"}
 
 
 def test_the_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
@@ -105,3 +116,53 @@ def test_the_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> No
     assert (tmp_path / "loragate.db").stat().st_size > 0
     version = subprocess.run([str(home / "bin" / "loragate"), "--version"], cwd=tmp_path, env=environment, check=True)
     assert version.returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_the_bare_wheel_serves_the_demo_and_names_the_extras_that_commands_lack(wheel: Path, tmp_path: Path) -> None:
+    """Everything comes from the package index, into an environment that is empty before."""
+    home = tmp_path / "venv"
+    venv.create(home)
+    install_alone(wheel, home)
+    data = tmp_path / "data"
+    ports = ("--port", "0", "--grpc-port", "0", "--panel-port", "0")
+    environment = clean_environment() | {"LORAGATE_DATA_DIR": str(data)}
+    command = [str(home / "bin/loragate"), "demo", *ports]
+    stderr = (tmp_path / "stderr").open("w+")
+    server = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    try:
+        assert server.stdout is not None
+        shown = list(itertools.takewhile(lambda line: not line.startswith("The keys are in"), server.stdout))
+        server.send_signal(signal.SIGINT)
+        assert server.wait(120) == 0
+    finally:
+        server.kill()
+    answers = dict(re.findall(r"^  (\w+ / \w+) +(.*)$", "".join(shown), re.MULTILINE))
+    assert len(answers) == 7
+    assert answers["acme / json"] == '{"answer": "Paris"}'
+    assert answers["globex / pirate"] == "Arr, it be Paris, matey!"
+    stderr.seek(0)
+    said = stderr.read()
+    assert "pip install 'loragate[panel]'" in said
+    assert not re.search(r"warning|traceback|error|/v1/chat/completions.*status", said, re.IGNORECASE), said
+    for command, extra in {"demo build": "finetune", "finetune-worker --model m": "finetune", "panel": "panel"}.items():
+        words = [str(home / "bin/loragate"), *command.split()]
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 2, done.stderr
+        assert f"pip install 'loragate[{extra}]'" in done.stderr
+
+
+def install_alone(wheel: Path, home: Path) -> None:
+    """Install the wheel with what it needs, at the versions of constraints.txt."""
+    constraints = ["-c", str(ROOT / "constraints.txt"), str(wheel)]
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        skip_for_missing("uv, which `make test` installs")
+    code = "import json, os, pip_settings as p; print(json.dumps(p.uv_variables(p.read_pip_settings(), os.environ)))"
+    listed = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "requirements", capture_output=True, check=True)
+    environment = os.environ | json.loads(listed.stdout)
+    has_index = any(name in environment for name in ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX"))
+    backend = [] if has_index else ["--torch-backend=cpu"]
+    command = [str(uv), "pip", "install", "--quiet", "--python", str(home / "bin/python"), *backend, *constraints]
+    subprocess.run(command, env=environment, check=True)

@@ -457,3 +457,11 @@ def test_a_bad_field_of_a_section_is_named_with_its_path(monkeypatch: pytest.Mon
 def test_bad_import_settings_are_rejected_by_name(text: str, named: str) -> None:
     write_file(text)
     assert named in rejection()
+
+
+def test_requests_are_logged_only_if_the_operator_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not load(model="m").access_log
+    monkeypatch.setenv("LORAGATE_ACCESS_LOG", "true")
+    chosen = load(model="m")
+    assert chosen.access_log
+    assert Programs(chosen, "unix:/engine", 3, "127.0.0.1:1").gateway().environment["LORAGATE_ACCESS_LOG"] == "true"
