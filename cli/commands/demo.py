@@ -25,19 +25,23 @@ def demo(
     grpc_port: options.GrpcPort = None,
     panel_port: options.PanelPort = None,
     data_dir: options.DataDir = None,
+    once: Annotated[bool, typer.Option("--once", help="Stop after the answers; the status is 0 if all came.")] = False,
 ) -> None:
     """Serve a tiny model with three tenants and seven adapters, and show an answer of each adapter.
 
-    It serves until Ctrl-C, as `loragate serve --demo` does.
+    Then it serves until Ctrl-C, as `loragate serve --demo` does.
 
     Examples:
 
     - `loragate demo`
+    - `loragate demo --once`, to find out whether an installation works
     - `uvx --torch-backend cpu loragate demo --port 9000`, without installing anything
     """
     if context.invoked_subcommand is not None:
         return
     import asyncio
+    import os
+    import signal
 
     from loragate.cli.settings.load import load
     from loragate.cli.supervisor.serve import serve
@@ -46,6 +50,10 @@ def demo(
 
     async def show(where: "Addresses") -> None:
         await _show_answers(where, settings.data_dir)
+        if once:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            typer.echo(f"\nThe keys are in {settings.data_dir / 'demo.json'}. Ctrl-C stops the server.")
 
     raise typer.Exit(asyncio.run(serve(settings, when_ready=show)))
 
@@ -67,7 +75,6 @@ async def _show_answers(where: "Addresses", data_dir: Path) -> None:
                 async for text in _stream(client, tenant.api_key, adapter):
                     typer.echo(" ".join(text.split("\n")), nl=False)
                 typer.echo()
-    typer.echo(f"\nThe keys are in {data_dir / 'demo.json'}. Ctrl-C stops the server.")
 
 
 async def _stream(client: "httpx.AsyncClient", key: str, model: str) -> AsyncIterator[str]:
