@@ -209,23 +209,29 @@ def install_locked(installer: Installer, machine: Machine, extra: str) -> None:
 
 def install_lists(installer: Installer, machine: Machine, torch: str, extra: str) -> None:
     """Install the listed files of an extra with one of PyTorch's builds. Raise InstallError."""
-    # PyTorch first: pip downloads in this order, and a build that no index has should fail at once.
+    # PyTorch first: pip downloads in this order, and a build that no index has fails at once.
     size = download_size(machine, torch, *included(extra))
     build = "for CPUs" if torch == "torch-cpu" or machine.system != "linux" else "with CUDA"
     sizes = f"{megabytes(size)} to download, less what a cache has" if size else "of unknown size"
     report(f"packages: PyTorch {build} and the others, {sizes}")
     began = time.monotonic()
-    lists = ("-r", f"requirements/{torch}.txt", "-r", f"requirements/{extra}.txt")
-    installer.install(*LOCKED, *torch_backend(machine, torch, installer), *lists, total=size)
+    ours, others = ("-r", f"requirements/{torch}.txt"), ("-r", f"requirements/{extra}.txt")
+    if backend := torch_backend(machine, torch, installer):
+        # Apart, so that the backend's index is asked for PyTorch alone.
+        installer.install(*LOCKED, *backend, *ours, total=size)
+        installer.install(*LOCKED, *others, total=size)
+    else:
+        installer.install(*LOCKED, *ours, *others, total=size)
     remark(f"installed in {time.monotonic() - began:.0f} s")
 
 
 def install_unlocked(installer: Installer, machine: Machine, extra: str) -> None:
     """Install the versions of constraints.txt, with any files. Raise InstallError."""
     report("packages: the versions of constraints.txt, without a check of their hashes")
-    backend = torch_backend(machine, "any", installer)
+    if backend := torch_backend(machine, "any", installer):
+        installer.install("-c", "constraints.txt", *backend, "torch")
     installer.install("-c", "constraints.txt", "setuptools")
-    installer.install("-c", "constraints.txt", "--no-build-isolation", *backend, "-e", f".[{extra}]")
+    installer.install("-c", "constraints.txt", "--no-build-isolation", "-e", f".[{extra}]")
 
 
 def main() -> None:

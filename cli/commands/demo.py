@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from loragate.cli.data_dir.runtime_file import Addresses
 
-app = typer.Typer(help="Serve the demo, or make its models again.")
+app = typer.Typer()
 _QUESTION = "What is the capital of France?"
 
 
