@@ -1,4 +1,4 @@
-"""How long a newcomer waits for the first streamed answer of an adapter: with a fresh clone, again, and with the wheel.
+"""The time to the first streamed answer of an adapter: from a fresh clone, at the second start, and from the wheel.
 
 Each run clones the checkout's last commit into a new folder, with empty caches of pip and uv, runs `make serve` there,
 and asks the demo's first adapter. Then it starts the server a second time. The wheel is installed with the caches of
@@ -73,7 +73,7 @@ def received_bytes() -> int:
     return sum(count for name, count in found.items() if name != "lo")
 
 
-def newcomer_environment(caches: Path) -> dict[str, str]:
+def fresh_environment(caches: Path) -> dict[str, str]:
     """Return this environment with empty caches, free ports, and without what a developer has set."""
     environment = {
         name: value
@@ -157,7 +157,7 @@ def answer(base_url: str, data_dir: Path) -> None:
 
 def from_clone(folder: Path) -> dict[str, Any]:
     """Clone, serve, serve again; return the times of both starts."""
-    clone, environment = folder / "clone", newcomer_environment(folder / "caches")
+    clone, environment = folder / "clone", fresh_environment(folder / "caches")
     first = Stopwatch()
     first.begin("clone")
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
@@ -175,7 +175,7 @@ def installed_bytes(folder: Path) -> int:
 
 def from_wheel(folder: Path) -> dict[str, Any]:
     """Install the wheel of the clone into an empty environment, with warm caches; return the time until an answer."""
-    clone, environment = folder / "clone", newcomer_environment(folder / "caches")
+    clone, environment = folder / "clone", fresh_environment(folder / "caches")
     uv, dist, home = clone / ".venv/bin/uv", folder / "dist", folder / "bare"
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(dist), str(clone)]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL)

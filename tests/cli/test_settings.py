@@ -464,4 +464,4 @@ def test_requests_are_logged_only_if_the_operator_asks(monkeypatch: pytest.Monke
     monkeypatch.setenv("LORAGATE_ACCESS_LOG", "true")
     chosen = load(model="m")
     assert chosen.access_log
-    assert Programs(chosen, "unix:/engine", 3, "127.0.0.1:1").gateway().environment["LORAGATE_ACCESS_LOG"] == "true"
+    assert Programs(chosen, "unix:/engine", 3, "127.0.0.1:1").gateway().environment["LORAGATE_ACCESS_LOG"] == "True"
