@@ -218,6 +218,7 @@ def test_uv_installs_from_pips_folder_of_packages(checkout: Path) -> None:
     assert installed(checkout) == ["1.0", "2.0+cpu"]
 
 
+@pytest.mark.long
 def test_pip_installs_the_default_build_where_neither_uv_nor_the_other_is_offered(checkout: Path) -> None:
     (checkout.parent / "wheels/torch-2.0+cpu-py3-none-any.whl").unlink()
     printed = run_install(checkout)
