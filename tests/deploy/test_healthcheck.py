@@ -1,0 +1,77 @@
+"""The images' health check, run as Docker runs it."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from certificates import contexts
+
+SCRIPT = Path(__file__).parent.parent.parent / "deploy" / "docker" / "healthcheck.py"
+
+
+def status_of(*options: str, **environment: str) -> int:
+    command = [sys.executable, "-IS", str(SCRIPT), *options]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+@contextmanager
+def readyz(status: int, folder: Path | None = None) -> Iterator[str]:
+    """Answer `/readyz` with a status, over TLS if there is a folder for a certificate. Yield the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/readyz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        if folder is not None:
+            context, _ = contexts(folder, "gateway.example.org")
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield str(server.server_port)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, 0), (503, 1)])
+def test_a_server_is_healthy_once_it_is_ready(status: int, expected: int) -> None:
+    with readyz(status) as port:
+        assert status_of(LORAGATE_PORT=port) == expected
+
+
+def test_a_server_with_a_certificate_for_another_name_is_healthy(tmp_path: Path) -> None:
+    with readyz(200, tmp_path) as port:
+        assert status_of(LORAGATE_PORT=port, LORAGATE_TLS_CERT="/tls/tls.pem") == 0
+
+
+def test_no_server_is_unhealthy() -> None:
+    with readyz(200) as port:
+        pass
+    assert status_of(LORAGATE_PORT=port) == 1
+
+
+def test_a_worker_is_healthy_while_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "finetune").mkdir()
+    pidfile = tmp_path / "finetune" / "pid"
+    assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 1
+    pidfile.write_text(str(os.getpid()))  # of an earlier container: another process has the number now
+    assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 1
+    command = [sys.executable, "-c", "input()", "finetune-worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
+        pidfile.write_text(str(worker.pid))
+        assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 0
+        assert status_of("--worker", LORAGATE_FINETUNE__WORKSPACE=str(tmp_path / "finetune")) == 0
+        worker.communicate(b"\n")
+    assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 1
