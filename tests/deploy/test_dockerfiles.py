@@ -111,3 +111,10 @@ def test_scripts_are_plain_shell(script: str) -> None:
     assert (FOLDER / script).read_text().startswith("#!/bin/sh\n")
     assert (FOLDER / script).stat().st_mode & 0o111
     subprocess.run(["sh", "-n", FOLDER / script], check=True)
+
+
+def test_packages_are_installed_by_their_hashes_only() -> None:
+    text = (FOLDER / "install-packages").read_text().replace("\\\n", " ")
+    installs = [line for line in text.splitlines() if re.search(r"\bpip install\b", line)]
+    assert len(installs) == 2
+    assert all("--require-hashes" in line and "--no-deps" in line for line in installs)

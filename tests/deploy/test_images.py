@@ -5,7 +5,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def free_port() -> str:
         return str(found.getsockname()[1])
 
 
-def test_its_size(builder: ImageBuilder, serving: Image, record_property: pytest.RecordProperty) -> None:
+def test_its_size(builder: ImageBuilder, serving: Image, record_property: Callable[[str, object], None]) -> None:
     sizes = {"disk": serving.disk_bytes, "compressed": builder.compressed_bytes(serving)}
     record_property("bytes", json.dumps(sizes))
     assert sizes["disk"] <= MAX_DISK_BYTES
