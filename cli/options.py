@@ -29,6 +29,20 @@ TlsCert = Annotated[
     typer.Option(help="The certificate of the ports, PEM. [default: no TLS]", rich_help_panel=_SERVER),
 ]
 TlsKey = Annotated[Path | None, typer.Option(help="The key of the certificate, PEM.", rich_help_panel=_SERVER)]
+TlsClientCa = Annotated[
+    Path | None,
+    typer.Option(
+        help="Authorities that sign clients' certificates, PEM: only such clients are served. [default: any client]",
+        rich_help_panel=_SERVER,
+    ),
+]
+ForwardedAllowIps = Annotated[
+    str | None,
+    typer.Option(
+        help="Proxies whose X-Forwarded-For and -Proto are believed: addresses and networks. [default: none]",
+        rich_help_panel=_SERVER,
+    ),
+]
 DrainSeconds = Annotated[
     float | None,
     typer.Option(help="How long running requests may take after SIGTERM. [default: 25]", rich_help_panel=_SERVER),

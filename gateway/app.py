@@ -39,6 +39,7 @@ from loragate.gateway.http.bodies import BodyBudget
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
+from loragate.gateway.http.peers import TrustedProxies
 from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.instruments.loop_lag import run_lag_sampling
@@ -119,7 +120,8 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
     add_exception_handlers(app)
-    app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=process_metrics.http)
+    proxies = TrustedProxies(config.trusted_proxies) if config.trusted_proxies else None
+    app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=process_metrics.http, proxies=proxies)
     if tracing is not None:
         tracing.watch(app)
     return app

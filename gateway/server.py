@@ -11,7 +11,6 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,9 +18,9 @@ from fastapi import FastAPI
 from loragate.engine.runtime.interpreter import collect_less_often, freeze_objects, shorten_switch_interval
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
-from loragate.gateway.http.acceptor import Acceptor
+from loragate.gateway.http.acceptor import AcceptingServer
 from loragate.gateway.http.connection_limit import ConnectionLimit
-from loragate.gateway.http.guarded_protocol import GuardedProtocol, protocol
+from loragate.gateway.http.guarded_protocol import protocol
 from loragate.gateway.http.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -49,20 +48,17 @@ def uvicorn_settings(app: FastAPI, config: GatewayConfig) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        ssl_certfile=config.tls_cert,
-        ssl_keyfile=config.tls_key,
         # Longer than clients keep idle connections: the server must not close one on which a request is about to come.
         timeout_keep_alive=max(1, round(config.stall_seconds)),
         timeout_graceful_shutdown=int(_LAST_ERROR_SECONDS),
     )
 
 
-class _DrainingServer(uvicorn.Server):
+class _DrainingServer(AcceptingServer):
     def __init__(self, settings: uvicorn.Config, lifecycle: Lifecycle, config: GatewayConfig) -> None:
-        super().__init__(settings)
+        super().__init__(settings, config.tls, shares=config.workers > 1)
         self._lifecycle = lifecycle
         self._drain_seconds = config.drain_seconds
-        self._shares = config.workers > 1
         self._drain: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -79,19 +75,10 @@ class _DrainingServer(uvicorn.Server):
                 loop.remove_signal_handler(each)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept. Uvicorn accepts on a listener of this process only; a shared one is accepted on by an
-        `Acceptor`."""
-        await super().startup([] if self._shares else sockets)
+        """Start to accept, and tune the interpreter for what has been loaded by then."""
+        await super().startup(sockets)
         freeze_objects()
         collect_less_often()
-        if self._shares:
-            for sock in sockets or []:
-                acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections), self.config.ssl)
-                self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn only closes it
-
-    def _protocol(self) -> GuardedProtocol:
-        kind = cast(type[GuardedProtocol], self.config.http_protocol_class)
-        return kind(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """After a second signal, end the process here. Python's own shutdown would cancel what is still running, and

@@ -6,17 +6,14 @@ ApiError
 """
 
 import json
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from loragate.gateway.http.tls import pinned
+from loragate.gateway.http.tls import ANY_VALID, ClientTls
 
 _TIMEOUT = httpx.Timeout(20.0, connect=3.0)
 _GENERATION = httpx.Timeout(None, connect=3.0)
@@ -51,15 +48,17 @@ def path(*parts: str | int) -> str:
 class Api:
     """Calls the API with one key, which it never exposes. Every method raises ApiError for an error response."""
 
-    def __init__(self, base_url: str, key: str, certificate: Path | None = None) -> None:
-        """Create a client. A gateway with TLS must show this certificate, or without one, a valid one for its name."""
+    def __init__(self, base_url: str, key: str, tls: ClientTls = ANY_VALID) -> None:
+        """Create a client. `tls` is what a gateway with TLS must show, and is shown."""
         self.base_url = base_url
+        self._tls = tls
         self._http = httpx.AsyncClient(
             base_url=base_url,
             headers={"authorization": f"Bearer {key}"},
             timeout=_TIMEOUT,
             trust_env=False,
-            verify=_trusted(certificate),
+            verify=tls.context(),
+            event_hooks={"request": [self._accept_new_certificate]},
         )
 
     async def close(self) -> None:
@@ -142,6 +141,9 @@ class Api:
         except httpx.HTTPError as error:
             raise _unreachable() from error
 
+    async def _accept_new_certificate(self, _: httpx.Request) -> None:
+        self._tls.context()
+
     async def _call(self, method: str, url: str, **request: Any) -> Json:
         return _document(await self._response(method, url, **request))
 
@@ -153,14 +155,6 @@ class Api:
         if not response.is_success:
             raise _error_from(response.status_code, _document(response))
         return response
-
-
-@cache
-def _trusted(certificate: Path | None) -> ssl.SSLContext:
-    """Return what verifies the gateway. A context takes milliseconds to make, so all clients share it."""
-    if certificate is None:
-        return httpx.create_ssl_context(trust_env=False)
-    return pinned(certificate)
 
 
 def _unreachable() -> Unreachable:

@@ -31,7 +31,7 @@ _STATIC = Path(__file__).parent / "static"
 def create_app(config: PanelConfig, port: int) -> FastAPI:
     """Create the application. Call this once per process, because NiceGUI's application is global."""
     sessions = Sessions(config)
-    origins = Origins(config.public_url, config.hosts, tls=config.tls_cert is not None)
+    origins = Origins(config.public_url, config.hosts, tls=config.tls is not None)
     cookie = SessionCookie(f"{config.gateway_url} {port}", always_secure=origins.always_secure)
 
     @asynccontextmanager
@@ -47,7 +47,7 @@ def create_app(config: PanelConfig, port: int) -> FastAPI:
 
     middleware = [
         Middleware(GZipMiddleware),
-        Middleware(PageHeaders),
+        Middleware(PageHeaders, origins=origins, hsts_seconds=config.hsts_seconds),
         Middleware(Guard, sessions=sessions, cookie=cookie, origins=origins),
         Middleware(RequestBodies, read_seconds=config.stall_seconds),
         Middleware(SignedOutSockets),

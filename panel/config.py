@@ -1,7 +1,9 @@
 """The panel's configuration."""
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from loragate.engine.server_tls import TlsFiles
+from loragate.gateway.http.tls import ANY_VALID, ClientTls
 
 
 @dataclass(frozen=True)
@@ -13,12 +15,12 @@ class PanelConfig:
     """
 
     gateway_url: str
-    gateway_cert: Path | None = None  # the only certificate that the gateway may show; None: any valid one for its name
+    gateway_tls: ClientTls = ANY_VALID  # the certificate that the gateway may show, and the panel's own
     public_url: str | None = None
     hosts: tuple[str, ...] = ()  # further names under which browsers reach the panel
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded headers are believed
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    tls: TlsFiles | None = None
+    hsts_seconds: int = 31_536_000  # how long browsers remember to use TLS only; 0: they need not
     idle_seconds: float = 3600.0
     session_seconds: float = 43_200.0
     recheck_seconds: float = 5.0
@@ -27,6 +29,7 @@ class PanelConfig:
     stall_seconds: float = 15.0  # for a request's head and its body, and for reading a response
 
     def __post_init__(self) -> None:
+        assert self.hsts_seconds >= 0
         assert self.idle_seconds > 0
         assert self.session_seconds > 0
         assert self.stall_seconds > 0

@@ -1,4 +1,4 @@
-"""Security headers of the panel's pages: nothing from other hosts, and no inline scripts except its own."""
+"""Security headers of the panel's pages: nothing from other hosts, no inline scripts except its own, and TLS only."""
 
 import re
 import secrets
@@ -9,6 +9,8 @@ from nicegui.client import templates
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp as App
 from starlette.types import Message, Receive, Scope, Send
+
+from loragate.panel.origins import Origins
 
 _SCRIPT = re.compile(r"<script(?=[\s>])")
 # Vue compiles templates in the browser, which it calls eval; NiceGUI styles elements inline.
@@ -27,10 +29,15 @@ _HEADERS = {
 
 
 class PageHeaders:
-    """Adds the headers, and makes the nonce of each page's policy."""
+    """Adds the headers, and makes the nonce of each page's policy.
 
-    def __init__(self, app: App) -> None:
+    Over TLS, browsers are asked to use nothing else for `hsts_seconds`; 0 leaves this out.
+    """
+
+    def __init__(self, app: App, origins: Origins, hsts_seconds: int) -> None:
         self._app = app
+        self._origins = origins
+        self._hsts = {"strict-transport-security": f"max-age={hsts_seconds}"} if hsts_seconds else {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,11 +45,12 @@ class PageHeaders:
             return
         nonce = secrets.token_urlsafe(16)
         scope.setdefault("state", {})["csp_nonce"] = nonce
+        always = _HEADERS | (self._hsts if self._origins.secure(scope["scheme"]) else {})
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update({**_HEADERS, "content-security-policy": _POLICY.format(nonce=nonce)})
+                headers.update({**always, "content-security-policy": _POLICY.format(nonce=nonce)})
             await send(message)
 
         await self._app(scope, receive, with_headers)

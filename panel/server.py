@@ -5,6 +5,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from loragate.gateway.http.acceptor import AcceptingServer
 from loragate.gateway.http.connection_limit import ConnectionLimit
 from loragate.gateway.http.guarded_protocol import protocol
 from loragate.panel.config import PanelConfig
@@ -17,7 +18,7 @@ def run(config: PanelConfig, sock: socket.socket) -> None:
     from loragate.panel.app import create_app
 
     app = create_app(config, sock.getsockname()[1])
-    uvicorn.Server(uvicorn_settings(app, config)).run(sockets=[sock])
+    AcceptingServer(uvicorn_settings(app, config), config.tls).run(sockets=[sock])
 
 
 def uvicorn_settings(app: FastAPI, config: PanelConfig) -> uvicorn.Config:
@@ -31,8 +32,6 @@ def uvicorn_settings(app: FastAPI, config: PanelConfig) -> uvicorn.Config:
         server_header=False,
         proxy_headers=bool(config.trusted_proxies),
         forwarded_allow_ips=list(config.trusted_proxies),
-        ssl_certfile=config.tls_cert,
-        ssl_keyfile=config.tls_key,
         ws_max_size=1 << 20,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )

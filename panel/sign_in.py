@@ -46,7 +46,7 @@ class SignIn:
         """Handle a posted key: start a session with a new id, or return the page with the reason."""
         form = await _form(request)
         target = _own_path(form.get("next", "/"))
-        api = Api(self._config.gateway_url, form.get("key", "").strip(), self._config.gateway_cert)
+        api = Api(self._config.gateway_url, form.get("key", "").strip(), self._config.gateway_tls)
         try:
             caller = caller_from(await api.get("/v1/whoami"))
         except (ApiError, ValueError) as error:  # ValueError: characters that no header can contain

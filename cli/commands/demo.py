@@ -138,17 +138,16 @@ def provision(
 
     Example: `loragate demo provision --base-url http://127.0.0.1:8000`
     """
+    from loragate.cli.client.http.api import verification
     from loragate.cli.client.http.connect import find_admin_key, find_server, key_from
     from loragate.cli.settings.load import load
     from loragate.demo import provision as provision_demo
     from loragate.demo import shipped_assets, shipped_mismatch
-    from loragate.gateway.http.tls import pinned
 
     options = {"base_url": base_url, "admin_key": key_from(admin_key), "data_dir": data_dir}
     settings = load(**options)
     server = find_server(settings, options)
     if mismatch := shipped_mismatch():
         typer.echo(mismatch, err=True)
-    verify = True if server.certificate is None else pinned(server.certificate)
     key = find_admin_key(settings, options, server)
-    provision_demo(shipped_assets(), server.base_url, key, settings.data_dir, verify=verify)
+    provision_demo(shipped_assets(), server.base_url, key, settings.data_dir, verify=verification(server.tls))

@@ -16,6 +16,8 @@ def gateway(
     grpc_port: options.GrpcPort = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
+    tls_client_ca: options.TlsClientCa = None,
+    forwarded_allow_ips: options.ForwardedAllowIps = None,
     drain_seconds: options.DrainSeconds = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
@@ -38,7 +40,7 @@ def gateway(
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.gateway import gateway_config, prepare
     from loragate.cli.standalone.ports import address_of, listen, reserve
-    from loragate.cli.standalone.tls import check_tls, warn_without_tls
+    from loragate.cli.standalone.tls import check_tls, warn_about_tls
     from loragate.engine.runtime.interpreter import without_collection
     from loragate.engine.runtime.log_format import log_to_stderr
     from loragate.gateway.http.access_log import show_requests
@@ -50,6 +52,8 @@ def gateway(
         grpc_port=grpc_port,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        forwarded_allow_ips=forwarded_allow_ips,
         drain_seconds=drain_seconds,
         data_dir=data_dir,
         config=config,
@@ -58,7 +62,7 @@ def gateway(
     show_requests(settings.access_log)
     check_tls(settings)
     if descriptor is None or grpc_address is None:
-        warn_without_tls(settings)
+        warn_about_tls(settings)
         prepare(settings)
         listener = listen(settings.host, settings.port)
         held = reserve(settings.host, settings.grpc_port)

@@ -27,6 +27,8 @@ def serve(
     ] = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
+    tls_client_ca: options.TlsClientCa = None,
+    forwarded_allow_ips: options.ForwardedAllowIps = None,
     drain_seconds: options.DrainSeconds = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
@@ -41,6 +43,7 @@ def serve(
 
     - `loragate serve --demo`
     - `loragate serve --model ~/models/Llama-3.2-1B-Instruct --port 9000`
+    - `loragate serve --model ./model --host 0.0.0.0 --tls-cert fullchain.pem --tls-key privkey.pem`
     - `LORAGATE_ENGINE__DTYPE=bfloat16 loragate serve --model Qwen/Qwen3-0.6B`
     """
     import asyncio
@@ -58,6 +61,8 @@ def serve(
         workers=workers,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        forwarded_allow_ips=forwarded_allow_ips,
         drain_seconds=drain_seconds,
         data_dir=data_dir,
         config=config,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from loragate.gateway.http.tls import ClientTls
+
 FILE_NAME = "runtime.json"
 
 
@@ -24,7 +26,8 @@ class Pids:
 class Runtime:
     """The addresses of a running server's parts; None for a part that does not run.
 
-    `tls_cert` is the file with the certificate that its ports show; None without TLS.
+    `tls_cert` is the file with the certificate that its ports show; None without TLS. `client_cert` is the one with the
+    certificate and key that commands show to a server which demands one.
     `optional` are the parts that the server can do without, each with its problem, or None.
     """
 
@@ -34,6 +37,7 @@ class Runtime:
     panel_url: str | None = None
     optional: Mapping[str, str | None] = field(default_factory=dict)
     tls_cert: str | None = None
+    client_cert: str | None = None
 
 
 def write(data_dir: Path, runtime: Runtime) -> None:
@@ -52,10 +56,11 @@ def remove(data_dir: Path) -> None:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that runs on this machine, as clients reach it. `tls_cert` is the certificate that it presents."""
+    """A server that runs on this machine, as clients reach it. See Runtime."""
 
     base_url: str
     tls_cert: Path | None
+    client_cert: Path | None
 
 
 def read(data_dir: Path) -> Running | None:
@@ -65,10 +70,11 @@ def read(data_dir: Path) -> Running | None:
     except (OSError, ValueError):
         return None
     found = content if isinstance(content, dict) else {}
-    url, certificate = found.get("base_url"), found.get("tls_cert")
+    url = found.get("base_url")
     if not isinstance(url, str):
         return None
-    return Running(url, Path(certificate) if isinstance(certificate, str) else None)
+    files = [found.get(name) for name in ("tls_cert", "client_cert")]
+    return Running(url, *(Path(each) if isinstance(each, str) else None for each in files))
 
 
 @dataclass(frozen=True)
@@ -78,4 +84,4 @@ class Addresses:
     base_url: str
     grpc_target: str
     panel_url: str | None = None
-    tls_cert: Path | None = None  # which clients on this machine expect
+    tls: ClientTls | None = None  # of clients on this machine; None: no TLS

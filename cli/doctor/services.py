@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from loragate.cli.data_dir import runtime_file
 from loragate.cli.doctor.blobs import check_blobs
+from loragate.cli.doctor.certificates import check_certificates
 from loragate.cli.doctor.database import check_database
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
 from loragate.cli.doctor.redis import check_redis
@@ -25,6 +26,7 @@ def check_services(settings: Settings) -> list[Finding]:
         *check_redis(settings),
         *check_secret(settings),
         *check_tracing(settings),
+        *check_certificates(settings),
         check_port(settings),
     ]
 

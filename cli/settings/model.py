@@ -41,6 +41,7 @@ from loragate.cli.settings.types import (
 )
 from loragate.engine.config import EngineConfig, EngineOptions
 from loragate.engine.runtime.log_format import LogFormat
+from loragate.engine.server_tls import TlsFiles
 from loragate.finetune.config import MAX_NICENESS
 from loragate.finetune.sandbox import SandboxMode
 from loragate.gateway.config.gateway import MIN_RETENTION_DAYS
@@ -122,7 +123,7 @@ class PanelSettings(BaseModel):
     gateway_cert: AbsolutePath | None = None
     public_url: HttpUrl | None = None
     hosts: Names = ()
-    trusted_proxies: Networks = ()
+    hsts_seconds: NonNegativeInt = 31_536_000
     idle_seconds: PositiveFloat = 3600.0
     session_seconds: PositiveFloat = 43_200.0
     max_connections: PositiveInt = 1000
@@ -182,6 +183,9 @@ class Settings(BaseSettings):
     panel_port: Port = 8001
     tls_cert: AbsolutePath | None = None
     tls_key: AbsolutePath | None = None
+    tls_client_ca: AbsolutePath | None = None
+    client_cert: AbsolutePath | None = None
+    forwarded_allow_ips: Networks = ()
     data_dir: AbsolutePath = Field(default=Path(".loragate"), validate_default=True)
     workers: PositiveInt = 1
     replicas: PositiveInt = 1
@@ -227,6 +231,13 @@ class Settings(BaseSettings):
     finetune: FinetuneSettings = FinetuneSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """Return the files of the ports' certificate, if there is one."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca, self.client_cert)
 
     @property
     def effective_database_url(self) -> str:

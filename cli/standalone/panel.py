@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from loragate.cli.settings.model import Settings
+from loragate.gateway.http.tls import ClientTls
 
 if TYPE_CHECKING:
     from loragate.panel.config import PanelConfig
@@ -15,12 +16,12 @@ def panel_config(settings: Settings) -> "PanelConfig":
     panel = settings.panel
     return PanelConfig(
         gateway_url=panel.gateway_url or f"http://127.0.0.1:{settings.port}",
-        gateway_cert=panel.gateway_cert,
+        gateway_tls=ClientTls(panel.gateway_cert, settings.client_cert),
         public_url=panel.public_url,
         hosts=panel.hosts,
-        trusted_proxies=panel.trusted_proxies,
-        tls_cert=settings.tls_cert,
-        tls_key=settings.tls_key,
+        trusted_proxies=settings.forwarded_allow_ips,
+        tls=settings.tls,
+        hsts_seconds=panel.hsts_seconds,
         idle_seconds=panel.idle_seconds,
         session_seconds=panel.session_seconds,
         max_connections=panel.max_connections,

@@ -45,6 +45,9 @@ _GATEWAY = (
     "previous_engine_secrets",
     "tls_cert",
     "tls_key",
+    "tls_client_ca",
+    "client_cert",
+    "forwarded_allow_ips",
     "tool_parser",
     "oidc",
     "tracing",
@@ -106,5 +109,5 @@ class Programs:
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
         """Return the command that creates the demo's tenants over HTTP."""
         chosen = self.settings.model_copy(update={"base_url": base_url, "admin_key": SecretStr(admin_key)})
-        environment = child_environment(chosen, ("data_dir", "base_url", "admin_key", "tls_cert"))
+        environment = child_environment(chosen, ("data_dir", "base_url", "admin_key", "tls_cert", "client_cert"))
         return Program("demo", our_command("demo", "provision"), environment)

@@ -14,7 +14,7 @@ from loragate.cli.standalone.ports import PANEL, listen
 from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 from loragate.cli.supervisor.readiness import local_client
 
-_SETTINGS = ("log_format", "panel", "tls_cert", "tls_key")
+_SETTINGS = ("log_format", "panel", "tls_cert", "tls_key", "tls_client_ca", "client_cert", "forwarded_allow_ips")
 _RESPONSE_SECONDS = 5.0
 
 
@@ -36,14 +36,14 @@ def panel_listener(settings: Settings, notify: Callable[[str], None]) -> Iterato
 
 def part(settings: Settings, descriptor: int, where: Addresses) -> OptionalPart:
     """Return the panel on the held socket. It receives the API's address and no secret."""
-    panel = settings.panel.model_copy(update={"gateway_url": where.base_url, "gateway_cert": where.tls_cert})
+    panel = settings.panel.model_copy(update={"gateway_url": where.base_url, "gateway_cert": settings.tls_cert})
     chosen = settings.model_copy(update={"panel": panel})
     command = our_command("panel", "--descriptor", str(descriptor))
     program = Program("panel", command, child_environment(chosen, _SETTINGS), (descriptor,))
 
     async def responds(_: int) -> bool:
         try:
-            async with local_client(where.tls_cert, timeout=_RESPONSE_SECONDS) as client:
+            async with local_client(where.tls, timeout=_RESPONSE_SECONDS) as client:
                 return (await client.get(f"{where.panel_url}/healthz")).is_success
         except httpx.HTTPError:
             return False

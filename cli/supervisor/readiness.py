@@ -3,13 +3,12 @@
 import asyncio
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from loragate.cli.data_dir.runtime_file import Addresses
-from loragate.gateway.http.tls import pinned
+from loragate.gateway.http.tls import ClientTls
 
 _POLL_SECONDS = 0.25
 _RESPONSE_SECONDS = 5.0
@@ -20,7 +19,7 @@ async def until_ready(where: Addresses, workers: int, notify: Callable[[str], No
     """Return when `/readyz` responds with 200 and this many workers are ready. Reports what is missing when it
     changes."""
     missing = ""
-    async with local_client(where.tls_cert, base_url=where.base_url, timeout=_RESPONSE_SECONDS) as client:
+    async with local_client(where.tls, base_url=where.base_url, timeout=_RESPONSE_SECONDS) as client:
         while True:
             found = await _missing_parts(client, workers)
             if not found:
@@ -31,10 +30,9 @@ async def until_ready(where: Addresses, workers: int, notify: Callable[[str], No
             await asyncio.sleep(_POLL_SECONDS)
 
 
-def local_client(certificate: Path | None, **options: Any) -> httpx.AsyncClient:
-    """Return a client of a port of this server, which shows this certificate if it has TLS."""
-    verify = True if certificate is None else pinned(certificate)
-    return httpx.AsyncClient(trust_env=False, verify=verify, **options)
+def local_client(tls: ClientTls | None, **options: Any) -> httpx.AsyncClient:
+    """Return a client of a port of this server."""
+    return httpx.AsyncClient(trust_env=False, verify=True if tls is None else tls.context(), **options)
 
 
 async def _missing_parts(client: httpx.AsyncClient, workers: int) -> str:

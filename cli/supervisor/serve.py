@@ -7,13 +7,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from loragate.cli.data_dir import runtime_file
+from loragate.cli.data_dir.client_certificate import with_client_certificate
 from loragate.cli.data_dir.lock import lock_data_dir
 from loragate.cli.data_dir.preparation import check_replicas, make_data_dir, with_secret_keys
 from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.errors import BAD_SETTING, FAILED, CliError
 from loragate.cli.settings.model import Settings
 from loragate.cli.standalone.ports import address_of, listen, reserve, target_of, url_of
-from loragate.cli.standalone.tls import check_tls, warn_without_tls
+from loragate.cli.standalone.tls import check_tls, warn_about_tls
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.notifications import Notifications
@@ -22,6 +23,7 @@ from loragate.cli.supervisor.stop_signals import stop_signals
 from loragate.cli.supervisor.supervisor import Supervisor, WhenReady
 from loragate.engine.link_security import is_local
 from loragate.engine.runtime.log_format import log_to_stderr
+from loragate.gateway.http.tls import ClientTls
 
 
 async def serve(
@@ -34,11 +36,11 @@ async def serve(
     check_combination(settings)
     check_tls(settings)
     log_to_stderr(settings.log_format)
-    warn_without_tls(settings)
+    warn_about_tls(settings)
     make_data_dir(settings)
     notifications = Notifications(settings.log_format)
     with stop_signals() as signals, lock_data_dir(settings.data_dir):
-        settings = with_secret_keys(settings)
+        settings = with_client_certificate(with_secret_keys(settings))
         runtime_file.remove(settings.data_dir)
         shared_metrics.begin(settings)
         with (
@@ -53,7 +55,7 @@ async def serve(
                 url_of(listener, settings.tls_cert),
                 target_of(held),
                 None if panel is None else url_of(panel, settings.tls_cert),
-                settings.tls_cert,
+                None if settings.tls is None else ClientTls(settings.tls_cert, settings.client_cert),
             )
             try:
                 await Supervisor(settings, programs, where, signals, notifications, when_ready).run()

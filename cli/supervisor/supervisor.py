@@ -16,6 +16,7 @@ from loragate.cli.supervisor.notifications import Notifications
 from loragate.cli.supervisor.program import OptionalPart, Program, run_once
 from loragate.cli.supervisor.readiness import until_ready
 from loragate.cli.supervisor.stop_signals import StopSignals
+from loragate.gateway.http.tls import ANY_VALID
 
 T = TypeVar("T")
 WhenReady = Callable[[Addresses], Awaitable[None]]
@@ -131,8 +132,9 @@ class Supervisor:
         pids = Pids(supervisor=os.getpid(), gateway=gateways, engine=engine, **others)
         troubles = {name: child.trouble for name, child in self._optional.items()}
         where = self._where
-        certificate = None if where.tls_cert is None else str(where.tls_cert)
-        runtime = Runtime(where.base_url, pids, where.grpc_target, where.panel_url, troubles, certificate)
+        tls = where.tls or ANY_VALID
+        files = (None if each is None else str(each) for each in (tls.server_cert, tls.client_cert))
+        runtime = Runtime(where.base_url, pids, where.grpc_target, where.panel_url, troubles, *files)
         runtime_file.write(self._settings.data_dir, runtime)
 
     def _run_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

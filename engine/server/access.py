@@ -9,6 +9,7 @@ import grpc.aio
 
 from loragate.engine.config import EngineConfig
 from loragate.engine.link_security import MAX_PREVIOUS_SECRETS, METADATA_KEY, PREVIOUS_METADATA_KEY, is_local, is_unix
+from loragate.engine.server_tls import TlsFiles, grpc_credentials
 
 _REJECTION = (
     "the engine's secret is missing or wrong: give gateways, fine-tune workers and the engine the same "
@@ -64,7 +65,6 @@ def listen(server: grpc.aio.Server, config: EngineConfig) -> None:
     if config.tls_cert is None or config.tls_key is None or is_unix(config.listen):
         port = server.add_insecure_port(config.listen)
     else:
-        pair = (config.tls_key.read_bytes(), config.tls_cert.read_bytes())
-        port = server.add_secure_port(config.listen, grpc.ssl_server_credentials([pair]))
+        port = server.add_secure_port(config.listen, grpc_credentials(TlsFiles(config.tls_cert, config.tls_key)))
     if port == 0 and not is_unix(config.listen):
         raise OSError(f"cannot listen on {config.listen}")

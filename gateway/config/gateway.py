@@ -7,6 +7,7 @@ from pathlib import Path
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.engine.link_security import check_target
+from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.config.prices import Price
@@ -35,8 +36,8 @@ class GatewayConfig:
     previous_secret_keys: tuple[bytes, ...] = field(default=(), repr=False)
     previous_engine_secrets: tuple[str, ...] = field(default=(), repr=False)
     engine_ca: Path | None = None  # PEM: the certificate of an engine with TLS, or the authority that signed it
-    tls_cert: Path | None = None  # PEM, with intermediate certificates: of the HTTP and the gRPC port
-    tls_key: Path | None = None
+    tls: TlsFiles | None = None  # of the HTTP and the gRPC port
+    trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     grpc_listen: str | None = None  # "host:port", port 0 picks a free one; None: no gRPC
     redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
     redis_prefix: str = "loragate"  # of all names there
@@ -84,8 +85,6 @@ class GatewayConfig:
         if not _REDIS_PREFIX.fullmatch(self.redis_prefix):
             raise ValueError(f"redis_prefix must be 1 to 64 of A-Z a-z 0-9 . _ -, got {self.redis_prefix!r}")
         check_target(self.engine_target, self.engine_ca)
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("gateway.tls_cert and gateway.tls_key belong together: give both or none")
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
         counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_file_bytes", "max_n", "max_prompts")

@@ -10,7 +10,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.bodies import BodyCounter, Pace, ReservedBytes
-from loragate.gateway.http.peers import address_of
+from loragate.gateway.http.peers import TrustedProxies, address_of
 
 T = TypeVar("T")
 
@@ -29,9 +29,17 @@ class MessageStream:
     latest.
     """
 
-    def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", max_bytes: int, pace: Pace) -> None:
+    def __init__(
+        self,
+        context: "grpc.aio.ServicerContext[Any, Any]",
+        max_bytes: int,
+        pace: Pace,
+        proxies: TrustedProxies | None = None,
+    ) -> None:
         self.metadata = _texts(context)
         self.peer = address_of(str(context.peer()))
+        if proxies is not None:
+            self.peer = proxies.client_of(self.peer, _values(context, "x-forwarded-for"))
         self._context = context
         self._max_bytes = max_bytes
         self._pace = pace
@@ -119,3 +127,7 @@ def _texts(context: "grpc.aio.ServicerContext[Any, Any]") -> dict[str, str]:
         if isinstance(value, str):
             found.setdefault(key, value)
     return found
+
+
+def _values(context: "grpc.aio.ServicerContext[Any, Any]", key: str) -> list[str]:
+    return [value for name, value in context.invocation_metadata() or () if name == key and isinstance(value, str)]

@@ -21,7 +21,7 @@ from loragate.gateway.http.access_log import log_exception, write_access_line
 from loragate.gateway.http.bodies import ANONYMOUS
 from loragate.gateway.http.context import RequestContext, new_context
 from loragate.gateway.http.disconnect import until_deadline
-from loragate.gateway.http.peers import network_of
+from loragate.gateway.http.peers import TrustedProxies, network_of
 from loragate.gateway.resilience.fair_places import FairPlaces, NoPlace
 from loragate.gateway.services import Services
 
@@ -45,6 +45,8 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._services = services
         self._metrics = metrics
         self._tenants = FairPlaces(_MAX_CALLS)
+        trusted = services.config.trusted_proxies
+        self._proxies = TrustedProxies(trusted) if trusted else None
         self._handlers = {
             name: grpc.stream_stream_rpc_method_handler(self._handler(name, method)) for name, method in methods.items()
         }
@@ -63,7 +65,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     async def _handle(self, name: str, run: _Run, rpc: ServicerContext, *, public: bool) -> None:
         config = self._services.config
-        stream = MessageStream(rpc, config.max_json_bytes, config.body_pace)
+        stream = MessageStream(rpc, config.max_json_bytes, config.body_pace, self._proxies)
         context = new_context(stream.metadata.get("x-request-id", ""), stream.peer)
         status = grpc.StatusCode.CANCELLED
         try:

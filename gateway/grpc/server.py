@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import grpc
 import grpc.aio
 
+from loragate.engine.server_tls import grpc_credentials
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.grpc.dispatcher import Dispatcher
 from loragate.gateway.grpc.methods import METHODS
@@ -42,10 +42,9 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
 
 
 def _open_port(server: grpc.aio.Server, address: str, config: GatewayConfig) -> int:
-    if config.tls_cert is None or config.tls_key is None:
+    if config.tls is None:
         return server.add_insecure_port(address)
-    pair = (config.tls_key.read_bytes(), config.tls_cert.read_bytes())
-    return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    return server.add_secure_port(address, grpc_credentials(config.tls))
 
 
 @asynccontextmanager

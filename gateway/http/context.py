@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from loragate.adapter_store.audit.actor import SYSTEM, Actor
+from loragate.gateway.http.peers import TrustedProxies
 
 _SCOPE_KEY = "loragate.context"
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -35,10 +36,13 @@ class RequestContext:
         return round(self.elapsed_seconds * 1000)
 
 
-def open_context(scope: Scope) -> RequestContext:
+def open_context(scope: Scope, proxies: TrustedProxies | None = None) -> RequestContext:
     """Create the context of a request that has just arrived."""
-    client = scope.get("client")
-    context = new_context(Headers(scope=scope).get("x-request-id", ""), "" if client is None else client[0])
+    client, headers = scope.get("client"), Headers(scope=scope)
+    peer = "" if client is None else client[0]
+    if proxies is not None:
+        peer = proxies.client_of(peer, headers.getlist("x-forwarded-for"))
+    context = new_context(headers.get("x-request-id", ""), peer)
     scope[_SCOPE_KEY] = context
     return context
 

@@ -12,6 +12,7 @@ from loragate.gateway.http.context import RequestContext, open_context
 from loragate.gateway.http.envelope import error_response
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
+from loragate.gateway.http.peers import TrustedProxies
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,11 @@ PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 class RequestMiddleware:
     """Wraps every request."""
 
-    def __init__(self, app: ASGIApp, lifecycle: Lifecycle, metrics: HttpMetrics) -> None:
+    def __init__(
+        self, app: ASGIApp, lifecycle: Lifecycle, metrics: HttpMetrics, proxies: TrustedProxies | None = None
+    ) -> None:
         self._app = app
+        self._proxies = proxies
         self._lifecycle = lifecycle
         self._metrics = metrics
 
@@ -31,7 +35,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = open_context(scope)
+        context = open_context(scope, self._proxies)
         response = _Response(send, context)
         with self._lifecycle.request(), self._metrics.in_flight():
             try:

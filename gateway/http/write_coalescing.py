@@ -21,7 +21,8 @@ class CoalescingTransport:
     def close(self) -> None:
         """Send what was written, then close."""
         self._send()
-        self._transport.close()
+        if not self._transport.is_closing():  # asyncio's transport with TLS cannot be asked anything after a second call
+            self._transport.close()
 
     def abort(self) -> None:
         self._written.clear()

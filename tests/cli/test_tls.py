@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from loragate.cli.errors import CliError
 from loragate.cli.settings.load import load
-from loragate.cli.standalone.tls import check_tls, warn_without_tls
-from loragate.gateway.http.tls import pinned
+from loragate.cli.standalone.tls import check_tls, warn_about_tls
+from loragate.gateway.http.tls import ClientTls
 
 
 def test_a_certificate_that_the_pinned_one_signed_is_another(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_certificate_that_the_pinned_one_signed_is_another(tmp_path: Path) -> 
     cert, _, ca = server_files(tmp_path)
     chain = tmp_path / "chain.pem"
     chain.write_bytes(cert.read_bytes() + ca.read_bytes())
-    both, alone = pinned(chain), pinned(cert)
+    both, alone = ClientTls(chain).context(), ClientTls(cert).context()
     assert both.get_ca_certs(binary_form=True) == alone.get_ca_certs(binary_form=True)
     assert both.cert_store_stats() == alone.cert_store_stats()
 
@@ -55,7 +55,7 @@ def test_open_ports_without_tls_are_warned_about(
 ) -> None:
     cert, key, _ = server_files(tmp_path)
     with caplog.at_level(logging.WARNING):
-        warn_without_tls(load(host=host, **({"tls_cert": cert, "tls_key": key} if tls else {})))
+        warn_about_tls(load(host=host, **({"tls_cert": cert, "tls_key": key} if tls else {})))
     assert len(caplog.records) == warned
     assert all("LORAGATE_TLS_CERT" in record.getMessage() for record in caplog.records)
 

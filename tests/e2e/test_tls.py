@@ -11,7 +11,7 @@ import pytest
 from certificates import server_files
 from running_server import ADMIN_KEY, RunningServer, clean_environment
 
-from loragate.gateway.http.tls import pinned
+from loragate.gateway.http.tls import ClientTls
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 from loragate.v1.adapters_pb2_grpc import AdapterServiceStub
 from tests.e2e.conftest import Tiny
@@ -29,7 +29,7 @@ def test_every_port_of_a_server_speaks_tls(tiny: Tiny, tmp_path: Path) -> None:
         assert server.base_url.startswith("https://")
         assert "acme" in command(server, "tenants", "create", "acme").stdout
         tenant_key = command(server, "keys", "create", "acme").stdout.strip()
-        signed_in_over(server, tenant_key, pinned(cert))
+        signed_in_over(server, tenant_key, ClientTls(cert).context())
         adapters_over_grpc(server, tenant_key, ca)
     finally:
         assert server.stop() == 0

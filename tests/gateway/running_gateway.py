@@ -13,10 +13,12 @@ import httpx
 import uvicorn
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.http.acceptor import AcceptingServer
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.http.tls import pinned
+from loragate.gateway.http.tls import ClientTls
 from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.gateway.server import uvicorn_settings
 from loragate.gateway.services import Services
@@ -43,7 +45,7 @@ class Gateway:
 
     @property
     def verify(self) -> ssl.SSLContext:
-        return _CERTIFICATES if self.config.tls_cert is None else pinned(self.config.tls_cert)
+        return _CERTIFICATES if self.config.tls is None else ClientTls(self.config.tls.cert).context()
 
     def openai(self, key: str | None = None, *, max_retries: int = 0) -> AsyncOpenAI:
         return AsyncOpenAI(
@@ -85,11 +87,11 @@ def _target(file: Path) -> str:
     return ""
 
 
-class _Server(uvicorn.Server):
+class _Server(AcceptingServer):
     """Ends on request, not at uvicorn's next check."""
 
-    def __init__(self, settings: uvicorn.Config) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: uvicorn.Config, tls: TlsFiles | None) -> None:
+        super().__init__(settings, tls)
         self._ending = asyncio.Event()
 
     def end(self) -> None:
@@ -120,9 +122,9 @@ async def serving(
     if send_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     app = create_app(config, lifecycle)
-    server = _Server(uvicorn_settings(app, config))
+    server = _Server(uvicorn_settings(app, config), config.tls)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    base_url = f"{'https' if config.tls_cert else 'http'}://127.0.0.1:{sock.getsockname()[1]}"
+    base_url = f"{'https' if config.tls else 'http'}://127.0.0.1:{sock.getsockname()[1]}"
     tenant_id, key, other_key = tenants
     try:
         while not server.started:

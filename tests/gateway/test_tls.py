@@ -14,8 +14,9 @@ from certificates import server_files
 from tokenizers import Tokenizer
 
 from loragate.cli.client.http.api import Api, ConnectionFailed
+from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.http.acceptor import Acceptor
-from loragate.gateway.http.tls import pinned
+from loragate.gateway.http.tls import ClientTls
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.grpc_client import Client
@@ -29,7 +30,7 @@ async def test_both_ports_speak_tls_and_nothing_else(tokenizer: Tokenizer, tmp_p
     cert, key, ca = server_files(tmp_path, NAME)
     other, _, _ = server_files(tmp_path / "other", NAME)
     async with stub_engine(tokenizer) as engine:
-        config = replace(await new_config(tmp_path, engine), tls_cert=cert, tls_key=key)
+        config = replace(await new_config(tmp_path, engine), tls=TlsFiles(cert, key))
         async with serving(config, engine, await new_tenants(config)) as gateway:
             await gateway.until_ready()
             await asyncio.to_thread(over_http, gateway.base_url, cert, other)
@@ -38,10 +39,10 @@ async def test_both_ports_speak_tls_and_nothing_else(tokenizer: Tokenizer, tmp_p
 
 def over_http(url: str, cert: Path, other: Path) -> None:
     """Commands on its machine trust its own certificate, which does not name the address, and no other one."""
-    with Api(url, ADMIN_KEY, cert) as api:
+    with Api(url, ADMIN_KEY, ClientTls(cert)) as api:
         assert len(list(api.list_all("/admin/v1/tenants"))) == 2
     for wrong in (other, None):
-        with Api(url, ADMIN_KEY, wrong) as api, pytest.raises(ConnectionFailed):
+        with Api(url, ADMIN_KEY, ClientTls(wrong)) as api, pytest.raises(ConnectionFailed):
             api.call("GET", "/admin/v1/tenants")
     with pytest.raises(httpx.TransportError):
         httpx.get(url.replace("https", "http"), trust_env=False)
@@ -72,13 +73,13 @@ async def test_workers_that_share_a_listener_speak_tls(tmp_path: Path) -> None:
             accepted.put_nowait(transport)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        acceptor = Acceptor(listener, Connection, lambda: 0, tls)
+        acceptor = Acceptor(listener, Connection, lambda: 0, lambda: tls)
         address = listener.getsockname()
         reader, plain = await asyncio.open_connection(*address)
         plain.write(b"GET / HTTP/1.1\r\n\r\n")
         await reader.read()
         plain.close()
-        _, writer = await asyncio.open_connection(*address, ssl=pinned(cert))
+        _, writer = await asyncio.open_connection(*address, ssl=ClientTls(cert).context())
         transport = await accepted.get()
         assert transport.get_extra_info("cipher") is not None
         writer.close()

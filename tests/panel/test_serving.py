@@ -1,6 +1,7 @@
 """The panel's port: TLS, and whose word it takes for a client's address."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,12 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from certificates import server_files
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from loragate.engine.server_tls import TlsFiles
+from loragate.gateway.http.acceptor import AcceptingServer
 from loragate.panel.config import PanelConfig
 from loragate.panel.server import uvicorn_settings
 
@@ -29,14 +31,14 @@ async def served(config: PanelConfig, verify: ssl.SSLContext | bool = True) -> A
     app = FastAPI()
     app.add_route("/", echo)
     settings = uvicorn_settings(app, config)
-    settings.port = 0
-    server = uvicorn.Server(settings)
-    serving = asyncio.create_task(server.serve())
+    sock = socket.create_server(("127.0.0.1", 0))
+    server = AcceptingServer(settings, config.tls)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
     while not server.started:
         assert not serving.done(), serving.exception()
         await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    scheme = "https" if config.tls_cert else "http"
+    port = sock.getsockname()[1]
+    scheme = "https" if config.tls else "http"
     async with httpx.AsyncClient(base_url=f"{scheme}://localhost:{port}", verify=verify, trust_env=False) as client:
         yield client
     server.should_exit = True
@@ -56,7 +58,7 @@ async def test_only_trusted_proxies_say_who_calls(trusted: tuple[str, ...], seen
 async def test_with_a_certificate_it_speaks_tls(tmp_path: Path) -> None:
     cert, key, ca = server_files(tmp_path)
     trusting = ssl.create_default_context(cafile=str(ca))
-    async with served(PanelConfig("http://gateway", tls_cert=cert, tls_key=key), trusting) as client:
+    async with served(PanelConfig("http://gateway", tls=TlsFiles(cert, key)), trusting) as client:
         assert (await client.get("/")).json() == ["https", "127.0.0.1"]
         with pytest.raises(httpx.TransportError):
             await client.get(str(client.base_url).replace("https", "http"))

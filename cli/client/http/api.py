@@ -1,15 +1,15 @@
 """A client of the HTTP API that turns every failure into a CliError."""
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from loragate.cli.errors import CliError
-from loragate.gateway.http.tls import pinned
+from loragate.cli.errors import BAD_SETTING, CliError
+from loragate.gateway.http.tls import ANY_VALID, ClientTls
 
 _CONNECT_SECONDS = 5.0
 _RESPONSE_SECONDS = 300.0  # long enough for a long completion, or the check of a large upload
@@ -27,13 +27,13 @@ class NotFound(CliError):
 class Api:
     """The API of one server with one key. Every method raises CliError with the server's message and request id."""
 
-    def __init__(self, base_url: str, key: str, certificate: Path | None = None) -> None:
+    def __init__(self, base_url: str, key: str, tls: ClientTls = ANY_VALID) -> None:
         self._base_url = base_url
         self._client = httpx.Client(
             base_url=base_url,
             headers={"Authorization": f"Bearer {key}"},
             timeout=httpx.Timeout(_RESPONSE_SECONDS, connect=_CONNECT_SECONDS),
-            verify=True if certificate is None else pinned(certificate),
+            verify=verification(tls),
         )
 
     def __enter__(self) -> "Api":
@@ -78,6 +78,19 @@ class Api:
             raise ConnectionFailed(f"{self._base_url} did not respond in time") from None
         except httpx.TransportError as error:
             raise ConnectionFailed(f"the connection to {self._base_url} was lost: {error}") from None
+
+
+def verification(tls: ClientTls) -> ssl.SSLContext:
+    """Return the context of a client. Raise CliError for certificates that cannot be used."""
+    try:
+        return tls.context()
+    except (OSError, ValueError) as error:
+        files = " and ".join(str(each) for each in (tls.server_cert, tls.client_cert) if each is not None)
+        raise CliError(
+            f"{files} (LORAGATE_TLS_CERT, LORAGATE_CLIENT_CERT) cannot be used: {error}; a client's file is PEM with "
+            "the certificate and its key",
+            BAD_SETTING,
+        ) from None
 
 
 def error_message(response: httpx.Response) -> str:

@@ -23,16 +23,17 @@ from loragate.cli.settings.load import load
 from loragate.cli.settings.model import Settings
 from loragate.cli.settings.sources import Source, check_ours, source_of
 from loragate.engine.link_security import is_local
+from loragate.gateway.http.tls import ANY_VALID, ClientTls
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server's address. `is_users` means that the user's keys may go there; `certificate` is what it must show, None
-    for any that is valid for its name."""
+    """A server's address. `is_users` means that the user's keys may go there; `tls` is what it must show, and is
+    shown."""
 
     base_url: str
     is_users: bool
-    certificate: Path | None = None
+    tls: ClientTls = ANY_VALID
 
 
 def as_tenant(base_url: str | None, api_key: str | None, data_dir: Path | None, model: str | None = None) -> Api:
@@ -40,7 +41,7 @@ def as_tenant(base_url: str | None, api_key: str | None, data_dir: Path | None, 
     options = {"base_url": base_url, "api_key": key_from(api_key), "data_dir": data_dir}
     settings = load(**options)
     server = find_server(settings, options)
-    return Api(server.base_url, find_api_key(settings, options, server, model), server.certificate)
+    return Api(server.base_url, find_api_key(settings, options, server, model), server.tls)
 
 
 def as_operator(base_url: str | None, admin_key: str | None, data_dir: Path | None) -> Api:
@@ -48,7 +49,7 @@ def as_operator(base_url: str | None, admin_key: str | None, data_dir: Path | No
     options = {"base_url": base_url, "admin_key": key_from(admin_key), "data_dir": data_dir}
     settings = load(**options)
     server = find_server(settings, options)
-    return Api(server.base_url, find_admin_key(settings, options, server), server.certificate)
+    return Api(server.base_url, find_admin_key(settings, options, server), server.tls)
 
 
 def key_from(option: str | None) -> str | None:
@@ -66,15 +67,17 @@ def key_from(option: str | None) -> str | None:
 def find_server(settings: Settings, options: Mapping[str, object]) -> Server:
     """Return the configured server, else the one that runs in the data directory."""
     if settings.base_url is not None:
-        source = source_of("base_url", options)
-        return Server(_without_suffix(settings.base_url), source.is_users, _certificate(settings, settings.base_url))
+        is_users = source_of("base_url", options).is_users
+        shown = settings.client_cert if is_users or not source_of("client_cert", options).is_users else None
+        tls = ClientTls(_certificate(settings, settings.base_url), shown)
+        return Server(_without_suffix(settings.base_url), is_users, tls)
     running = runtime_file.read(settings.data_dir)
     if running is None or not _runs_here(settings.data_dir, source_of("data_dir", options)):
         raise CliError(
             f"no server runs in {settings.data_dir}: start one with `loragate serve`, or give its address with "
             "--base-url or LORAGATE_BASE_URL"
         )
-    return Server(_without_suffix(running.base_url), True, running.tls_cert)
+    return Server(_without_suffix(running.base_url), True, ClientTls(running.tls_cert, running.client_cert))
 
 
 def find_admin_key(settings: Settings, options: Mapping[str, object], server: Server) -> str:

@@ -18,6 +18,7 @@ def test_the_file_is_private_complete_and_replaced_atomically(tmp_path: Path) ->
     assert json.loads(path.read_text()) == {
         "base_url": "http://127.0.0.1:2",
         "tls_cert": None,
+        "client_cert": None,
         "grpc_target": None,
         "panel_url": None,
         "pids": {"supervisor": 1, "gateway": [2, 3], "engine": 5, "finetune": None, "panel": None},
@@ -28,7 +29,7 @@ def test_the_file_is_private_complete_and_replaced_atomically(tmp_path: Path) ->
 
 def test_clients_find_the_address_only_while_the_file_exists(tmp_path: Path) -> None:
     runtime_file.write(tmp_path, Runtime("http://127.0.0.1:1", Pids(1, (), None)))
-    assert runtime_file.read(tmp_path) == Running("http://127.0.0.1:1", None)
+    assert runtime_file.read(tmp_path) == Running("http://127.0.0.1:1", None, None)
     runtime_file.remove(tmp_path)
     runtime_file.remove(tmp_path)
     assert runtime_file.read(tmp_path) is None
