@@ -33,6 +33,7 @@ def write_access_line(level: int, method: str, route: str, context: RequestConte
             route=route,
             status=status,
             ms=context.elapsed_ms(),
+            client=context.peer,
             tenant_id=context.tenant_id,
             key_id=context.key_id,
         )

@@ -20,7 +20,7 @@ class RequestContext:
     """Filled in while the request is processed; the source of its line in the access log."""
 
     request_id: str
-    peer: str = ""  # the client's address; "" for a Unix socket
+    peer: str = ""  # the client's address, behind trusted proxies the one that they forward; "" for a Unix socket
     started: float = field(default_factory=time.monotonic)
     tenant_id: str | None = None
     key_id: str | None = None

@@ -69,15 +69,18 @@ class Api:
                     kind = NotFound if response.status_code == httpx.codes.NOT_FOUND else CliError
                     raise kind(error_message(response))
                 yield response
-        except httpx.ConnectError:
+        except httpx.ConnectError as error:
             raise ConnectionFailed(
-                f"no server responds at {self._base_url}: start one with `loragate serve`, or give its address "
+                _rejected_certificate(error, self._base_url)
+                or f"no server responds at {self._base_url}: start one with `loragate serve`, or give its address "
                 "with --base-url or LORAGATE_BASE_URL"
             ) from None
         except httpx.TimeoutException:
             raise ConnectionFailed(f"{self._base_url} did not respond in time") from None
         except httpx.TransportError as error:
-            raise ConnectionFailed(f"the connection to {self._base_url} was lost: {error}") from None
+            raise ConnectionFailed(
+                _rejected_certificate(error, self._base_url) or f"the connection to {self._base_url} was lost: {error}"
+            ) from None
 
 
 def verification(tls: ClientTls) -> ssl.SSLContext:
@@ -91,6 +94,24 @@ def verification(tls: ClientTls) -> ssl.SSLContext:
             "the certificate and its key",
             BAD_SETTING,
         ) from None
+
+
+def _rejected_certificate(error: httpx.TransportError, base_url: str) -> str | None:
+    """Return what is wrong with the server's certificate, or with the one that it demands; None if nothing is."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {base_url} is not valid: {cause.verify_message}; give the server's name with "
+            "--base-url, and the authority that signed it with SSL_CERT_FILE"
+        )
+    if "CERTIFICATE" in str(cause):  # an alert: it is missing, unknown, expired, …
+        return (
+            f"{base_url} serves only clients with a certificate that it trusts ({cause}): set LORAGATE_CLIENT_CERT to "
+            "a PEM file with yours and its key"
+        )
+    return None
 
 
 def error_message(response: httpx.Response) -> str:
