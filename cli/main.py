@@ -15,11 +15,11 @@ from loragate.cli.commands import (
     demo,
     doctor,
     engine,
-    engine_trace,
     files,
     finetune,
     finetune_worker,
     gateway,
+    init,
     keys,
     panel,
     secrets,
@@ -76,12 +76,13 @@ def main(
         exit_when_parent_dies(parent)
 
 
+app.command()(init.init)
 app.command()(serve.serve)
 app.command()(engine.engine)
 app.command()(gateway.gateway)
 app.command("finetune-worker")(finetune_worker.finetune_worker)
 app.command()(panel.panel)
-app.command("engine-trace")(engine_trace.engine_trace)
+app.command("engine-trace")(engine.engine_trace)
 app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(files.app, name="files")

@@ -12,6 +12,7 @@ from loragate.adapter_store.auth.secret_key_file import load_secret_keys
 from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
+from loragate.cli.data_dir.first_tenant import create_first_tenant
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.settings.model import Settings
 
@@ -92,7 +93,8 @@ def engine_secrets(settings: Settings) -> tuple[str, ...]:
 
 
 async def prepare_store(settings: Settings) -> str | None:
-    """Upgrade the schema and make sure that there is an admin key. Return the key if it is new."""
+    """Upgrade the schema, and create the admin key and the configured first tenant if they are missing. Return the key if
+    it is new."""
     given = settings.admin_key.get_secret_value() if settings.admin_key else None
     url = settings.effective_database_url
     try:
@@ -100,7 +102,9 @@ async def prepare_store(settings: Settings) -> str | None:
         keys = secret_keys(settings)
         store = await Store.open(url, settings.effective_blob_url, keys.primary, previous_secret_keys=keys.previous)
         try:
-            return await store.ensure_admin_key(given)
+            new_key = await store.ensure_admin_key(given)
+            await create_first_tenant(store, settings)
+            return new_key
         finally:
             await store.close()
     except StoreError as error:

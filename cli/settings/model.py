@@ -29,6 +29,7 @@ from loragate.cli.settings.types import (
     AdminKey,
     HttpUrl,
     HubUrl,
+    Label,
     Limit,
     Names,
     Networks,
@@ -209,6 +210,7 @@ class Settings(BaseSettings):
     blob_url: str | None = None
     blob_folder_is_shared: bool = False
     admin_key: AdminKey | None = None
+    first_tenant: Label | None = None
     secret_key: SecretKey | None = None
     previous_secret_keys: SecretKeys = ()
     engine_target: str | None = None

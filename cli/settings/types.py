@@ -20,6 +20,7 @@ from pydantic_settings import (
 from loragate.adapter_store.auth.credentials import check_admin_key
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.limits import MAX_LIMIT
+from loragate.adapter_store.names import check_label
 from loragate.gateway.tools.formats.detection import FORMATS
 
 NONE = "none"  # how None is written where the default is something else
@@ -50,6 +51,13 @@ def _redis_url(url: str) -> str:
     if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
         raise ValueError("must be of the form redis://host:port, rediss://host:port or unix:///path")
     return url
+
+
+def _label(text: str) -> str:
+    try:
+        return check_label(text)
+    except Invalid as error:
+        raise ValueError(error.message.removeprefix("`name` ")) from None
 
 
 def _tool_parser(name: str) -> str:
@@ -87,6 +95,7 @@ def _absolute(path: Path) -> Path:
 Port = Annotated[int, Field(ge=0, le=65535)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+Label = Annotated[str, AfterValidator(_label)]
 Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
 ToolParser = Annotated[str, AfterValidator(_tool_parser)]
 Reporter = Literal["tensorboard", "mlflow", "wandb"]

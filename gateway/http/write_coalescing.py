@@ -21,9 +21,7 @@ class CoalescingTransport:
     def close(self) -> None:
         """Send what was written, then close."""
         self._send()
-        if (
-            not self._transport.is_closing()
-        ):  # asyncio's transport with TLS cannot be asked anything after a second call
+        if not self._transport.is_closing():  # asyncio's transport with TLS breaks at a second call
             self._transport.close()
 
     def abort(self) -> None:

@@ -97,7 +97,7 @@ async def proxied(
 async def test_tokens_arrive_while_the_model_writes(proxied: Proxied) -> None:
     engine = proxied.gateway.engine
     engine.respond_with("the answer")
-    engine.pause_after = 3
+    engine.pause_after = 1
     body = {"model": MODEL_ID, "messages": [{"role": "user", "content": "?"}], "stream": True}
     async with proxied.http() as http, http.stream("POST", "/v1/chat/completions", json=body) as response:
         events = response.aiter_lines()
@@ -111,7 +111,7 @@ async def test_tokens_arrive_while_the_model_writes(proxied: Proxied) -> None:
 async def test_messages_arrive_while_the_model_writes(proxied: Proxied) -> None:
     engine = proxied.gateway.engine
     engine.respond_with("the answer")
-    engine.pause_after = 3
+    engine.pause_after = 1
     credentials = grpc.ssl_channel_credentials(proxied.authority.pem)
     named = [("grpc.ssl_target_name_override", NAME), ("grpc.default_authority", NAME)]
     async with grpc.aio.secure_channel(f"127.0.0.1:{proxied.port}", credentials, options=named) as channel:

@@ -36,7 +36,7 @@ class Served:
 
     def rotate(self) -> bytes:
         """Put a new certificate in the files' place, as an ACME client does; return it in DER form."""
-        new = [each.with_suffix(".new") for each in (self.files.cert, self.files.key)]
+        new = [each.with_name(f"{each.name}.new") for each in (self.files.cert, self.files.key)]
         self.authority.write(new[0], new[1], NAME)
         for draft, file in zip(new, (self.files.cert, self.files.key), strict=True):
             draft.replace(file)
@@ -64,7 +64,7 @@ async def test_streams_go_on_and_new_connections_get_the_new_certificate(served:
     old = der(served.files.cert)
     assert await served.presented() == [old, old]
     gateway.engine.respond_with("the answer")
-    gateway.engine.pause_after = 3
+    gateway.engine.pause_after = 1
     async with gateway.openai() as rest, grpc_client(served) as client:
         chat = await rest.chat.completions.create(
             model=MODEL_ID, messages=[{"role": "user", "content": "?"}], stream=True

@@ -1,0 +1,89 @@
+"""`loragate init`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loragate.cli import options
+
+
+def init(
+    model: options.Model = None,
+    admin_key: Annotated[
+        str | None,
+        typer.Option(help="The admin key, or @FILE that contains it. [default: asked for; empty generates one]"),
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="A tenant that the first start creates. [default: asked for; empty: none]")
+    ] = None,
+    host: options.Host = None,
+    port: options.Port = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
+    data_dir: options.DataDir = None,
+    out: Annotated[Path, typer.Option(help="The settings file to write.")] = Path("loragate.toml"),
+    systemd: Annotated[
+        Path | None, typer.Option(help="Write a systemd unit, too, into this file. [default: none]")
+    ] = None,
+    memory_max: Annotated[
+        str, typer.Option(help="The unit's MemoryMax: bytes, with K, M or G, or a share of the machine's memory.")
+    ] = "90%",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing: generate the admin key, and create only a given tenant.")
+    ] = False,
+) -> None:
+    """Write the settings of a new server into `loragate.toml`, from which `loragate serve` reads them.
+
+    What is not given is asked for. The file has the admin key, so only you can read it.
+
+    Examples:
+
+    - `loragate init`
+    - `loragate init --yes --model Qwen/Qwen3-0.6B --tenant acme`
+    - `loragate init --yes --model ./model --host 0.0.0.0 --tls-cert fullchain.pem --tls-key privkey.pem --systemd
+      loragate.service`
+    """
+    from loragate.adapter_store.auth.credentials import new_admin_key
+    from loragate.cli.client.http.connect import key_from
+    from loragate.cli.data_dir.preparation import make_data_dir
+    from loragate.cli.errors import BAD_SETTING, CliError
+    from loragate.cli.setup.settings_file import checked, write
+    from loragate.cli.setup.systemd_unit import unit
+
+    for file in (out, systemd):
+        if file is not None and file.exists() and not force:
+            raise CliError(f"{file} exists: --force replaces it", BAD_SETTING)
+    if model is None:
+        if yes:
+            raise CliError("no model: give --model DIR_OR_HUB_ID", BAD_SETTING)
+        model = typer.prompt("Model (a folder, or a hub id such as Qwen/Qwen3-0.6B)")
+    if admin_key is None and not yes:
+        admin_key = typer.prompt("Admin key (empty: generate one)", default="", hide_input=True, show_default=False)
+    if tenant is None and not yes:
+        tenant = typer.prompt("First tenant (empty: none)", default="", show_default=False)
+    folder = Path(model).expanduser()
+    given = {
+        "model": str(folder.absolute()) if folder.is_dir() else model,
+        "host": host,
+        "port": port,
+        "tls_cert": None if tls_cert is None else tls_cert.absolute(),
+        "tls_key": None if tls_key is None else tls_key.absolute(),
+        "data_dir": None if data_dir is None else data_dir.absolute(),
+        "admin_key": key_from(admin_key) or new_admin_key(),
+        "first_tenant": tenant or None,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = checked(given)
+    write(out, given, force=force)
+    typer.echo(f"wrote {out}; only you can read it, because it has the admin key")
+    if systemd is not None:
+        try:
+            systemd.write_text(unit(settings, out.absolute(), systemd, memory_max=memory_max), encoding="utf-8")
+        except OSError as error:
+            raise CliError(f"{systemd} cannot be written: {error.strerror}") from None
+        make_data_dir(settings)  # systemd requires a folder that a unit may write to
+        typer.echo(f"wrote {systemd}; its first lines say how to install it")
+    serve = "loragate serve" if out == Path("loragate.toml") else f"loragate serve --config {out}"
+    typer.echo(f"next: {serve}")
