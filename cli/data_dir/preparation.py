@@ -93,8 +93,8 @@ def engine_secrets(settings: Settings) -> tuple[str, ...]:
 
 
 async def prepare_store(settings: Settings) -> str | None:
-    """Upgrade the schema, and create the admin key and the configured first tenant if they are missing. Return the key if
-    it is new."""
+    """Upgrade the schema, and create the admin key and the configured first tenant where they are missing. Return a new
+    admin key."""
     given = settings.admin_key.get_secret_value() if settings.admin_key else None
     url = settings.effective_database_url
     try:
