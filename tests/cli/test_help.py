@@ -46,7 +46,7 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_every_command_of_the_contract_exists() -> None:
     names = {" ".join(path) for path in ALL}
     assert names >= {
-        "serve", "engine", "engine-trace", "gateway", "panel", "chat", "doctor", "audit",
+        "init", "serve", "engine", "engine-trace", "gateway", "panel", "chat", "doctor", "audit",
         "audit export", "audit verify",
         "adapters upload", "adapters list", "adapters versions", "adapters alias", "adapters delete",
         "adapters show", "adapters diff", "adapters canary", "adapters promote", "adapters rollback",

@@ -121,3 +121,13 @@ async def test_guesses_are_few(tmp_path: Path) -> None:
         for beyond in ((*metadata_of("guess"), *guesses, (PREVIOUS_METADATA_KEY, SECRET)), guesses[:1]):
             with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
                 await service.Describe(pb.DescribeRequest(), metadata=beyond)
+
+
+async def test_a_certificate_is_renewed_while_the_engine_runs(tmp_path: Path) -> None:
+    cert, key, ca = server_files(tmp_path)
+    target = f"localhost:{free_port()}"
+    config = EngineConfig("model", target, tmp_path, secret=SECRET, tls_cert=cert, tls_key=key)
+    async with served(config):
+        assert await model_id(target, SECRET, ca) == "mine"
+        server_files(tmp_path)  # the same files, of another authority
+        assert await model_id(target, SECRET, ca) == "mine"
