@@ -14,7 +14,7 @@ def init(
         str | None,
         typer.Option(help="The admin key, or @FILE that contains it. [default: asked for; empty generates one]"),
     ] = None,
-    tenant: Annotated[
+    first_tenant: Annotated[
         str | None, typer.Option(help="A tenant that the first start creates. [default: asked for; empty: none]")
     ] = None,
     host: options.Host = None,
@@ -41,7 +41,7 @@ def init(
     Examples:
 
     - `loragate init`
-    - `loragate init --yes --model Qwen/Qwen3-0.6B --tenant acme`
+    - `loragate init --yes --model Qwen/Qwen3-0.6B --first-tenant acme`
     - `loragate init --yes --model ./model --host 0.0.0.0 --tls-cert fullchain.pem --tls-key privkey.pem --systemd
       loragate.service`
     """
@@ -61,8 +61,8 @@ def init(
         model = typer.prompt("Model (a folder, or a hub id such as Qwen/Qwen3-0.6B)")
     if admin_key is None and not yes:
         admin_key = typer.prompt("Admin key (empty: generate one)", default="", hide_input=True, show_default=False)
-    if tenant is None and not yes:
-        tenant = typer.prompt("First tenant (empty: none)", default="", show_default=False)
+    if first_tenant is None and not yes:
+        first_tenant = typer.prompt("First tenant, which gets a key (empty: none)", default="", show_default=False)
     folder = Path(model).expanduser()
     given = {
         "model": str(folder.absolute()) if folder.is_dir() else model,
@@ -72,7 +72,7 @@ def init(
         "tls_key": None if tls_key is None else tls_key.absolute(),
         "data_dir": None if data_dir is None else data_dir.absolute(),
         "admin_key": key_from(admin_key) or new_admin_key(),
-        "first_tenant": tenant or None,
+        "first_tenant": first_tenant or None,
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = checked(given)

@@ -30,20 +30,14 @@ def write(path: Path, given: Mapping[str, Any], *, force: bool = False) -> None:
     Raise CliError if the file exists, unless `force` replaces it, or if it cannot be written.
     """
     lines = [f"{name} = {json.dumps(_plain(value), ensure_ascii=False)}\n" for name, value in given.items()]
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(_HEAD + "".join(lines))
         if force:
-            draft.replace(path)
-        else:
-            os.link(draft, path)  # fails if there is one, also one that was made just now
-            draft.unlink()
+            path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(_HEAD + "".join(lines))
     except FileExistsError:
-        draft.unlink()
         raise CliError(f"{path} exists: --force replaces it", BAD_SETTING) from None
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise CliError(f"{path} cannot be written: {error.strerror}") from None
 
 

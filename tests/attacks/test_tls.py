@@ -73,7 +73,7 @@ async def test_only_clients_with_a_valid_certificate_are_served(tokenizer: Token
         with Api(server.gateway.base_url, ADMIN_KEY, ClientTls(server.files.cert, server.files.own_client)) as own:
             assert len(await asyncio.to_thread(lambda: list(own.list_all("/admin/v1/tenants")))) == 2
         without = Api(server.gateway.base_url, ADMIN_KEY, ClientTls(server.files.cert))
-        with without, pytest.raises(ConnectionFailed, match="LORAGATE_CLIENT_CERT"):
+        with without, pytest.raises(ConnectionFailed):
             await asyncio.to_thread(without.call, "GET", "/admin/v1/tenants")
 
 

@@ -106,7 +106,7 @@ def _rejected_certificate(error: httpx.TransportError, base_url: str) -> str | N
             f"the certificate of {base_url} is not valid: {cause.verify_message}; give the server's name with "
             "--base-url, and the authority that signed it with SSL_CERT_FILE"
         )
-    if "CERTIFICATE" in str(cause):  # an alert: it is missing, unknown, expired, …
+    if any(alert in str(cause) for alert in ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")):
         return (
             f"{base_url} serves only clients with a certificate that it trusts ({cause}): set LORAGATE_CLIENT_CERT to "
             "a PEM file with yours and its key"

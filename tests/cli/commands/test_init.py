@@ -65,7 +65,7 @@ def test_what_exists_is_replaced_only_if_that_is_asked_for() -> None:
         ([], "--model"),
         (["--model", "m", "--port", "99999"], "--port"),
         (["--model", "m", "--admin-key", "short"], "--admin-key"),
-        (["--model", "m", "--tenant", " acme"], "first-tenant"),
+        (["--model", "m", "--first-tenant", " acme"], "first-tenant"),
         (["--model", "m", "--tls-cert", "missing.pem"], "LORAGATE_TLS_KEY"),
     ],
 )
