@@ -24,7 +24,7 @@ define install_tool
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long check proto wheel lock constraints clean clean-all
+.PHONY: help serve test test-long check proto site wheel lock constraints clean clean-all
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -57,6 +57,9 @@ check: $(VENV)/.installed-dev ## Check formatting, lint, types and layers
 proto: $(PROTO_VENV)/.installed ## Regenerate the stubs from proto/*.proto
 	@cd proto && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I . \
 		--python_out=. --pyi_out=. --grpc_python_out=. loragate/v1/*.proto
+
+site: $(VENV)/.installed-dev ## Build the documentation as a site in build/site; needs the extra docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 wheel: $(VENV)/.installed-dev ## Build dist/*.whl and dist/*.cdx.json, the list of all that it depends on
 	@rm -rf build/lib build/bdist.*
