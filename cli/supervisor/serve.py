@@ -73,7 +73,7 @@ def check_combination(settings: Settings) -> None:
     if not settings.demo and settings.model is None:
         raise CliError(
             "no model to serve: give --model DIR_OR_HUB_ID (LORAGATE_MODEL), or --demo to try loragate with a tiny "
-            "model that is trained first",
+            "model that comes with it",
             BAD_SETTING,
         )
     sharers = settings.workers * settings.replicas

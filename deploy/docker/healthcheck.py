@@ -15,6 +15,9 @@ def is_server_ready() -> bool:
     url = f"{scheme}://127.0.0.1:{os.environ.get('LORAGATE_PORT') or 8000}/readyz"
     # The certificate names the address that clients use, which this is not; nothing secret is sent.
     unverified = ssl._create_unverified_context()  # noqa: S323
+    own = Path(os.environ.get("LORAGATE_DATA_DIR", "/data")) / "client.pem"  # of the server, for its own clients
+    if own.exists():
+        unverified.load_cert_chain(own)
     try:
         with urllib.request.urlopen(url, timeout=4, context=unverified) as answer:  # noqa: S310
             return answer.status == 200
