@@ -1,6 +1,7 @@
 """Imports by the server, followed to their end."""
 
 import os
+import re
 import time
 from typing import Any
 
@@ -10,6 +11,8 @@ from loragate.cli.errors import BAD_SETTING, CliError
 
 _FINAL_STATUSES = ("ready", "failed", "cancelled")
 _POLL_SECONDS = 0.5
+_HUB = re.compile(r"(hf://([^/@]+/[^/@]+)[^@]*)(?:@(.+))?")
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def import_adapter(api: Api, source: str, name: str, alias: str | None, token: str | None) -> dict[str, Any]:
@@ -29,6 +32,24 @@ def import_adapter(api: Api, source: str, name: str, alias: str | None, token: s
         words = done["error"]["message"] if done["error"] else "it was cancelled"
         raise CliError(f"the import {done['id']} failed: {words}")
     return done
+
+
+def with_commit(source: str, token: str | None) -> str:
+    """Return a hub's source with a commit: the one that its branch or tag names now, or the newest one.
+
+    `HF_ENDPOINT` replaces the hub, as for the hub's own tools. Raise CliError if the hub returns none.
+    """
+    found = _HUB.fullmatch(source)
+    if found is None or _COMMIT.fullmatch(found[3] or ""):
+        return source
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        commit = HfApi(token=token or False).model_info(found[2], revision=found[3]).sha
+    except (OSError, HFValidationError) as error:
+        raise CliError(f"the hub returned no commit of {source}: {error}") from None
+    return f"{found[1]}@{commit}"
 
 
 def hub_token() -> str:

@@ -81,7 +81,7 @@ def upload_all(
 
 
 def import_(
-    source: Annotated[str, typer.Argument(help="hf://organization/name@<commit>, or s3://bucket/prefix.")],
+    source: Annotated[str, typer.Argument(help="hf://ORGANIZATION/NAME@COMMIT, or s3://BUCKET/PREFIX.")],
     name: Annotated[str, typer.Option(help="The adapter's name.")],
     alias: NewAlias = None,
     use_hf_token: Annotated[
@@ -95,18 +95,20 @@ def import_(
     """Import an adapter from a hub or a bucket: the server fetches it. The command waits for the end; Ctrl-C cancels
     the import.
 
+    A hub's source without a commit, or with a branch or a tag, means the commit that the hub names now.
+
     Examples:
 
-    - `loragate adapters import hf://acme/support-bot@<40 hexadecimal digits> --name support-bot --alias canary`
+    - `loragate adapters import hf://acme/support-bot --name support-bot --alias canary`
     - `loragate adapters import s3://acme-adapters/released/support-bot --name support-bot`
     """
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.imports import hub_token, import_adapter
+    from loragate.cli.client.imports import hub_token, import_adapter, with_commit
     from loragate.cli.client.terminal.output import show_rows
 
     token = hub_token() if use_hf_token else None
     with as_tenant(base_url, api_key, data_dir) as api:
-        done = import_adapter(api, source, name, alias, token)
+        done = import_adapter(api, with_commit(source, token), name, alias, token)
     show_rows([done], ("name", "version", "alias", "source", "bytes_done"), as_json=as_json)
 
 

@@ -1,6 +1,8 @@
 """A fake hub with its CDN: sends scripted responses and records its requests."""
 
 import asyncio
+import hashlib
+import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -46,26 +48,36 @@ class FakeHub:
         return f"http://127.0.0.1:{self.port}"
 
     def offer(self, repository: str, folder: Path) -> None:
-        """Serve the two files of an adapter, at the commit."""
-        for file in folder.iterdir():
-            self.replies[f"/{repository}/resolve/{COMMIT}/{file.name}"] = Reply(file.read_bytes())
+        """Serve the files of a folder at the commit, and what the hub's own client asks for first: their names, which
+        HEAD as well as GET returns with the commit and a digest."""
+        files = sorted(folder.iterdir())
+        for file in files:
+            body = file.read_bytes()
+            headers = {"x-repo-commit": COMMIT, "etag": f'"{hashlib.sha256(body).hexdigest()}"'}
+            self.replies[f"/{repository}/resolve/{COMMIT}/{file.name}"] = Reply(body, headers=headers)
+        listed = {"id": repository, "sha": COMMIT, "siblings": [{"rfilename": file.name} for file in files]}
+        information = Reply(json.dumps(listed).encode(), headers={"content-type": "application/json"})
+        for revision in ("", "/revision/main", f"/revision/{COMMIT}"):
+            self.replies[f"/api/models/{repository}{revision}"] = information
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.strip().split("\r\n")
-            target = first.split()[1]
+            method, target, _ = first.split()
             self.asked.append(
                 HubRequest(target, {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)})
             )
-            await self._send(writer, self.replies.get(target, Reply(status=404)))
+            await self._send(writer, self.replies.get(target, Reply(status=404)), with_body=method != "HEAD")
         writer.close()
 
-    async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> None:
+    async def _send(self, writer: asyncio.StreamWriter, reply: Reply, *, with_body: bool) -> None:
         length = len(reply.body) if reply.length is None else reply.length
         headers = {"content-length": str(length), "connection": "close", **reply.headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"HTTP/1.1 {reply.status} X\r\n{lines}\r\n".encode())
+        if not with_body:
+            return
         writer.write(reply.body[: reply.stalls_after])
         await writer.drain()
         if reply.stalls_after is not None:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 from signed_adapters import new_key, signature_of, write_public_key
 
 from loragate.adapter_store.signatures.config import Require, SignatureConfig, SignerConfig
 from loragate.adapter_store.signatures.policy import load_policy
 from loragate.cli.client.http.connect import as_tenant
+from loragate.cli.client.imports import with_commit
 from loragate.cli.client.transfer import parts
+from loragate.cli.errors import CliError
 from loragate.gateway.config.imports import ImportConfig
 from tests.cli.command_runner import as_new_tenant, run
 from tests.cli.dropping_proxy import dropping_proxy
@@ -121,6 +124,23 @@ async def test_an_import_is_followed_to_its_end(tmp_path: Path, monkeypatch: pyt
             hub.replies.clear()
             caught = await asyncio.to_thread(run, *source, status=1)
             assert "has no adapter_config.json at this commit" in caught.stderr
+
+
+async def test_an_import_without_a_commit_takes_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_hub() as hub:
+        hub.offer("acme/poet", write_adapter(tmp_path / "poet"))
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)  # which HF_ENDPOINT sets when a process starts
+        for source in ("hf://acme/poet", "hf://acme/poet@main", "hf://acme/poet/bots@main"):
+            pinned = f"{source.partition('@')[0]}@{COMMIT}"
+            assert await asyncio.to_thread(with_commit, source, None) == pinned
+            assert await asyncio.to_thread(with_commit, pinned, None) == pinned
+        assert with_commit("s3://bucket/poet", None) == "s3://bucket/poet"
+        assert {each.headers.get("authorization") for each in hub.asked} == {None}
+        await asyncio.to_thread(with_commit, "hf://acme/poet", "hf_secret")
+        assert hub.asked[-1].headers["authorization"] == "Bearer hf_secret"
+        for wrong in ("hf://acme/none", "hf://acme/poet@v1", "hf://acme/--@main"):
+            with pytest.raises(CliError, match="no commit of hf://"):
+                await asyncio.to_thread(with_commit, wrong, None)
 
 
 def test_a_large_adapter_survives_connections_that_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
