@@ -59,6 +59,9 @@ class FakeHub:
         information = Reply(json.dumps(listed).encode(), headers={"content-type": "application/json"})
         for revision in ("", "/revision/main", f"/revision/{COMMIT}"):
             self.replies[f"/api/models/{repository}{revision}"] = information
+        tree = [{"type": "file", "path": file.name, "size": file.stat().st_size, "oid": COMMIT} for file in files]
+        page = f"/api/models/{repository}/tree/{COMMIT}?recursive=true&expand=false"
+        self.replies[page] = Reply(json.dumps(tree).encode(), headers={"content-type": "application/json"})
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
