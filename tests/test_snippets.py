@@ -72,6 +72,14 @@ def misuse(words: list[str]) -> str:
     return "too many arguments" if given > len(arguments) else ""
 
 
+def test_the_action_has_valid_commands() -> None:
+    jobs = yaml.safe_load((ROOT / "examples/publish-adapter.yml").read_text())["jobs"]
+    lines = [line for step in jobs["publish"]["steps"] for line in step.get("run", "").splitlines()]
+    typed = [shlex.split(line)[1:] for line in lines if line.startswith("loragate ")]
+    assert len(typed) == 4
+    assert [misuse(words) for words in typed] == [""] * 4
+
+
 def test_misuse_is_noticed() -> None:
     assert misuse(["adapters", "canary", "support-bot", "--percent", "10"]) == ""
     assert misuse(["adapters", "canary", "support-bot", "--share", "10"]) == "no option --share"

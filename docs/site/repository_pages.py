@@ -18,6 +18,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security-policy.md",
     "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples.md",
 }
 DECISIONS = "decisions/index.md"
 _SOURCES = {page: source for source, page in PAGES.items()}
