@@ -68,7 +68,7 @@ async def _show_answers(where: "Addresses", data_dir: Path) -> None:
     if known is None:
         raise CliError(f"{data_dir} has no keys of the demo: remove it, or choose another folder with --data-dir")
     typer.echo(f"\n{_QUESTION}\n")
-    async with local_client(where.tls_cert, base_url=where.base_url, timeout=60) as client:
+    async with local_client(where.tls, base_url=where.base_url, timeout=60) as client:
         for tenant in known.tenants:
             for adapter in tenant.adapters:
                 typer.echo(f"  {tenant.name + ' / ' + adapter:<20} ", nl=False)
