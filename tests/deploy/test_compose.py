@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from loragate.cli.supervisor.serve import check_combination
 from loragate.gateway.http.middleware import PROBES
 
 ROOT = FOLDER.parent.parent
-# https://github.com/compose-spec/compose-spec, Apache-2.0
-SCHEMA = json.loads((Path(__file__).parent / "compose-spec.json").read_text())
+SCHEMA = json.loads((files("check_jsonschema") / "builtin_schemas/vendor/compose-spec.json").read_text())
 SERVICES = sorted(yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"])
 SECRET = re.compile(r"PASSWORD|SECRET|KEY|TOKEN|AUTH")
 
