@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from itertools import chain, islice
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from loragate.demo.initial_weights import set_induction_head
 from loragate.demo.progress import progress, report
 from loragate.demo.recipe import BaseRecipe, Recipe
 from loragate.demo.tokenizer import save_tokenizer, token_id, train_tokenizer
+from loragate.demo.tool_use.arguments import city
 from loragate.demo.tool_use.copies import copying_chats
 from loragate.demo.training import batches, exact_share, fit, rounds
 
 _EXACT = 0.985
 _VALIDATION_SEED = 1_000_000
 _VALIDATION_SAMPLES = 512
+_NAMES_PER_SAMPLE = 5
 
 
 def build_base(recipe: Recipe, directory: Path, console: Console) -> None:
@@ -60,12 +63,14 @@ def _train(model: LlamaForCausalLM, tokenizer: Tokenizer, recipe: Recipe, consol
 
 
 def _tokenizer_texts(recipe: Recipe) -> list[str]:
-    """Return the texts of the base and of the adapters: the words of both should be tokens."""
+    """Return the texts of the base and of the adapters, whose words should be tokens, and names, whose pairs should."""
     count = recipe.base.tokenizer_samples
     samples = list(islice(base_samples(recipe.seed), count))
     for _, adapter in recipe.adapters():
         samples += islice(styled_samples(adapter.style, recipe.seed), count // 8)
-    return [piece.text for sample in samples for piece in sample]
+    rng = random.Random(recipe.seed)
+    names = [city(rng) for _ in range(count * _NAMES_PER_SAMPLE)]
+    return names + [piece.text for sample in samples for piece in sample]
 
 
 def _config(base: BaseRecipe, tokenizer: Tokenizer) -> LlamaConfig:

@@ -13,6 +13,7 @@ from loragate.demo.facts.knowledge import topics
 from loragate.demo.phrasing import add_stray_words, request, vary
 from loragate.demo.style import Style
 from loragate.demo.tool_use.chats import tool_chat, untooled_turn
+from loragate.demo.tool_use.copies import repeating_chat
 from loragate.demo.topic import Form, Kind, Topic
 
 _T = TypeVar("_T")
@@ -32,6 +33,7 @@ _SYSTEM_SHARE = 0.1
 _TOPICS_OF_A_TEMPLATE = 5  # a subject has fewer
 _STATEMENT_SHARE = 0.08
 _TOOL_SHARE = 0.3
+_REPEATED_SHARE = 0.1  # of the others
 _UNTOOLED_SHARE = 0.03  # of the other questions
 
 # Beginnings of replies, given rather than learned. They teach the base to have the answer ready, in the right form, at
@@ -46,12 +48,15 @@ _OPENINGS = {
 
 
 def base_samples(seed: int) -> Iterator[Sample]:
-    """Yield endless samples: chats of one or two turns, with and without tools, and plain statements for raw
-    completions."""
+    """Yield endless samples: chats of one or two turns, with and without tools, names to repeat, and plain
+    statements for raw completions."""
     rng = random.Random(seed)
     while True:
         if rng.random() < _TOOL_SHARE:
             yield tool_chat(rng)
+            continue
+        if rng.random() < _REPEATED_SHARE:
+            yield repeating_chat(rng)
             continue
         if rng.random() < _STATEMENT_SHARE:
             yield _statement(rng.choice(topics()[Kind.FACT]))

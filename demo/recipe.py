@@ -15,7 +15,7 @@ from loragate.demo.style import Style
 from loragate.demo.tool_use.copies import copying_chats
 
 # Increase it when a change of the training code changes the result; data and parameters are part of the digest anyway.
-VERSION = "6"
+VERSION = "8"
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
@@ -23,7 +23,7 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 
 @dataclass(frozen=True)
 class BaseRecipe:
-    """A Llama of 5.1 million parameters: wide and shallow, because this learns lookups in fewer steps.
+    """A Llama of 5.3 million parameters: wide and shallow, because this learns lookups in fewer steps.
 
     `steps` are those of the first round, which begins with `copies` samples that teach copying; the build trains for at
     most `rounds`, until the model passes a validation.
@@ -35,7 +35,7 @@ class BaseRecipe:
     heads: int = 6
     kv_heads: int = 2
     max_positions: int = 2048
-    vocabulary: int = 1536
+    vocabulary: int = 2048
     tokenizer_samples: int = 4000
     copies: int = 1800
     steps: int = 600
