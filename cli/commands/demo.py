@@ -105,8 +105,8 @@ def build(
 ) -> None:
     """Train the demo's base model and adapters from their recipe, and print the model's folder.
 
-    The package ships the result, so this is only needed to check it, or to change it. It takes about a quarter of an
-    hour on two cores.
+    The package ships the result, so this is only needed to check it, or to change it. It takes about half an hour
+    on two cores.
 
     Examples:
 

@@ -1,7 +1,7 @@
 """Records the demo in a terminal and writes demo.svg beside this file: `.venv/bin/python docs/pictures/cast.py`.
 
-The picture plays once what the program printed, with the pauses that it made, but none over two seconds. Where pictures
-do not move, it shows the end.
+The picture plays once what the program printed, without its log and its keys, with the pauses that it made, but none
+over two seconds. Where pictures do not move, it shows the end.
 """
 
 import os
@@ -18,15 +18,16 @@ from tempfile import TemporaryDirectory
 
 OUT = Path(__file__).with_name("demo.svg")
 COMMANDS = (
-    "loragate demo --data-dir demo",
-    'loragate chat --data-dir demo --model pirate "What is 2 plus 3?"',
-    "loragate adapters list --data-dir demo",
+    "loragate demo",
+    'loragate chat --model pirate "What is 2 plus 3?"',
+    'loragate chat --model json "What is the capital of Italy?"',
 )
+LEFT_OUT = re.compile(r"lg-|^Try it|^\d{4}-|^loragate: |^  (curl|data|panel|gRPC) |^$")
 READY = "Ctrl-C stops the server"
-COLUMNS = 92
+COLUMNS = 96
 LONGEST_PAUSE = 2.0
 TYPING = 0.8
-WIDTH, LINE, MARGIN = 860, 19, 24
+WIDTH, LINE, MARGIN = 900, 19, 24
 
 STYLE = """
 text { font: 14.6px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre; }
@@ -43,7 +44,7 @@ def run(command: str, folder: Path) -> tuple[subprocess.Popen[bytes], Iterator[L
     """Start a command in a terminal of its own; return it and its lines as they come."""
     terminal, inner = pty.openpty()
     environment = os.environ | {
-        "COLUMNS": str(COLUMNS),
+        "COLUMNS": "200",
         "TERM": "dumb",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
@@ -57,7 +58,7 @@ def _lines(terminal: int) -> Iterator[Line]:
     with open(terminal, encoding="utf-8") as opened:
         try:
             for line in opened:
-                yield time.monotonic() - begun, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", line).rstrip()[:COLUMNS]
+                yield time.monotonic() - begun, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", line).rstrip()
         except OSError:  # the command has ended
             return
 
@@ -71,10 +72,17 @@ def record(folder: Path) -> list[tuple[str, list[Line]]]:
             begun.append(line)
             if READY in line[1]:
                 break
-        return [(COMMANDS[0], begun), *((command, list(run(command, folder)[1])) for command in COMMANDS[1:])]
+        recorded = [(COMMANDS[0], begun), *((command, list(run(command, folder)[1])) for command in COMMANDS[1:])]
+        return [(command, list(_shown(lines, folder))) for command, lines in recorded]
     finally:
         server.terminate()
         server.wait(60)
+
+
+def _shown(lines: list[Line], folder: Path) -> Iterator[Line]:
+    for at, line in lines:
+        if not LEFT_OUT.search(line):
+            yield at, line.replace(f"{folder}/", "")[:COLUMNS]
 
 
 def draw(recorded: list[tuple[str, list[Line]]]) -> str:
