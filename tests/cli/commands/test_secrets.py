@@ -3,7 +3,8 @@
 import asyncio
 import json
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -152,6 +153,16 @@ def test_an_unknown_secret_and_a_folder_without_a_server_are_named(start: Start)
     assert old in run("secrets", "retire", "0" * 12, status=1).stderr
 
 
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    """Restores the handlers of the signals that `serve` ignores at its end, which processes of later tests inherit."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_restored")
 async def test_the_processes_of_a_server_keep_the_secrets_of_its_start() -> None:
     """A gateway that is restarted alone would make keys that the others reject."""
     began: list[Settings] = []
