@@ -25,6 +25,6 @@ try:
         for choice in chunk.choices:
             print(choice.delta.content or "", end="", flush=True)
         if chunk.usage is not None:
-            print(f"\n{chunk.usage.total_tokens} tokens", file=sys.stderr)
+            print(f"\n({chunk.usage.total_tokens} tokens)")
 except openai.APIStatusError as error:
     sys.exit(f"{error.status_code}: {error.message}")
