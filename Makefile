@@ -58,7 +58,7 @@ proto: $(PROTO_VENV)/.installed ## Regenerate the stubs from proto/*.proto
 	@cd proto && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I . \
 		--python_out=. --pyi_out=. --grpc_python_out=. loragate/v1/*.proto
 
-site: $(VENV)/.installed-dev ## Build the documentation as a site in build/site; needs the extra docs
+site: $(VENV)/.installed-dev ## Build the documentation as a site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 wheel: $(VENV)/.installed-dev ## Build dist/*.whl and dist/*.cdx.json, the list of all that it depends on
