@@ -13,8 +13,10 @@ ARGS ?=
 # `no` installs the versions of constraints.txt without a check of their files: for builds of PyTorch that requirements/ lacks.
 # requirements/install.py reads it.
 REQUIRE_HASHES ?= yes
-# One more than the number of processors, because many tests wait for other processes.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))' 2>/dev/null || echo 2)
+# Two more than the number of processors, because many tests wait for other processes; 4 GB of memory for each.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; \
+	print(max(1, min(4, len(os.sched_getaffinity(0)) + 2, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 32)))' \
+	2>/dev/null || echo 2)
 
 export REQUIRE_HASHES
 

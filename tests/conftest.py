@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from hang_watch import HangWatch
 from hypothesis import HealthCheck, settings
 from interpreted_dot import make_dot_independent_of_position
 from redis_server import RedisServer
@@ -54,6 +55,10 @@ if sys.version_info < (3, 12):
 gc.disable()  # until all tests are imported: imports create no garbage, and collecting takes a fifth of their time
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(HangWatch())
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
@@ -80,6 +85,25 @@ class _Scheduling(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return "tests/e2e" if nodeid.startswith("tests/e2e/") else str(super()._split_scope(nodeid))
+
+    def schedule(self) -> None:
+        """Assign the tests. A process that replaces one also needs a second file, or word that there is none: it runs
+        its last test only then."""
+        replaces = self.collection is not None
+        super().schedule()
+        if replaces:
+            for node in self.nodes:
+                self._reschedule(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Return the test that ended its process. It does not run again: it would end the next process, too."""
+        units = self.assigned_work.get(node, {}).values()
+        running = next(((unit, test) for unit in units for test, done in unit.items() if not done), None)
+        if running is not None:
+            unit, test = running
+            unit[test] = True
+        super().remove_node(node)
+        return test if running is not None else None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:

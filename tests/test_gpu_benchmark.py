@@ -88,6 +88,7 @@ def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, st
     assert found.strip() == "[]", "libraries that should be missing are installed"
 
 
+@pytest.mark.long
 def test_the_kernels_tests_run_there(bare: dict[str, str], tmp_path: Path) -> None:
     folder = ROOT / "tests" / "kernels" / "gpu"
     files = [str(folder / name) for name in ("test_gated.py", "test_compile.py")]

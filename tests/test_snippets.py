@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,38 +11,30 @@ from typing import Any
 import pytest
 import typer.main
 import yaml
+from snippets import NOT_RUN, PAGES, ROOT, blocks
 
+from loragate.cli.errors import CliError
 from loragate.cli.main import app
+from loragate.cli.settings.load import load
 from loragate.cli.settings.model import Settings
 from loragate.cli.settings.names import environment_names
+from loragate.cli.supervisor.serve import check_combination
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.openapi.document import openapi_document
+from tests.cli.command_runner import run
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/migrate/*.md"))]
-BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 OWN = {"LORAGATE_TEST_CACHE"}  # variables of the tests
-
-
-def blocks(*languages: str) -> list[tuple[str, str]]:
-    """Return the page and the text of each block in one of these languages."""
-    return [
-        (page.name, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE))
-        for page in PAGES
-        for indent, language, text in BLOCK.findall(page.read_text())
-        if language in languages
-    ]
 
 
 def commands(program: str) -> list[tuple[str, list[str]]]:
     """Return the page and the words of each command line that runs a program."""
     found = []
-    for page, text in blocks("console", ""):
-        for line in text.replace("\\\n", " ").splitlines():
-            shown = re.search(rf"(?:^\$ |^|\$\(|\| )({program} [^|)]*)", line)
+    for block in blocks("console"):
+        for command, _ in block.commands:
+            shown = re.search(rf"(?:^(?:\w+=\S+ )?|\$\(|\| )({program} [^|)]*)", command.replace("\\\n", " "))
             if shown:
-                found.append((page, shlex.split(shown[1], comments=True)))
+                found.append((block.page, shlex.split(shown[1], comments=True)))
     return found
 
 
@@ -99,15 +92,53 @@ def test_variables_are_settings() -> None:
     ("language", "parse"), [("toml", tomllib.loads), ("json", json.loads), ("yaml", yaml.safe_load)]
 )
 def test_files_are_valid(language: str, parse: Any) -> None:
-    for page, text in blocks(language):
-        assert parse(text) is not None, page
+    for block in blocks(language):
+        assert parse(block.text) is not None, block.page
+
+
+def test_every_block_names_its_language() -> None:
+    assert not blocks("")
+
+
+def test_each_block_that_is_not_run_exists_and_has_a_test() -> None:
+    for beginning, _, test in NOT_RUN:
+        assert sum(block.beginning.startswith(beginning) for block in blocks("console", "python")) == 1, beginning
+        path, name = test.split("::")
+        assert f"def {name}(" in (ROOT / path).read_text(), test
+
+
+def test_settings_files_are_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "loragate.toml"
+    shown = blocks("toml")
+    assert len(shown) >= 7
+    for block in shown:
+        file.write_text(block.text)
+        check_combination(load(config=file, model="my-model", secret_key="a secret key for tests"))
+        file.write_text(f"no_such_setting = 1\n{block.text}")
+        with pytest.raises(CliError, match="no_such_setting"):
+            load(config=file)
+
+
+def test_the_unit_is_the_one_that_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, folder = tmp_path / "opt/loragate/bin/loragate", tmp_path / "srv/loragate"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "opt/loragate"))
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setenv("LOGNAME", "loragate")
+    monkeypatch.chdir(folder)
+    (command,) = (words for page, words in commands("loragate") if page == "docs/deploy.md" and words[1] == "init")
+    run(*command[1:])
+    (unit,) = blocks("ini")
+    assert unit.text == Path("loragate.service").read_text().replace(str(tmp_path), "")
 
 
 def test_programs_are_valid_python() -> None:
     programs = blocks("python")
     assert len(programs) >= 6
-    for page, text in programs:
-        compile(text, page, "exec")
+    for block in programs:
+        compile(block.text, block.page, "exec")
 
 
 def test_routes_exist(tmp_path: Path) -> None:

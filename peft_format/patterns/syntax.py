@@ -214,8 +214,9 @@ class _Parser:
 
     def _reject_reserved(self) -> None:
         here = self._text[self._at : self._at + 2]
-        if here.startswith("[") or here in _RESERVED_IN_CLASS:
-            raise PatternError(f"has {here} in a class, which Python reserves; write a backslash before it")
+        reserved = "[" if here.startswith("[") else here  # what follows a bracket may be unprintable
+        if reserved == "[" or reserved in _RESERVED_IN_CLASS:
+            raise PatternError(f"has {reserved} in a class, which Python reserves; write a backslash before it")
 
     def _range(self, low: str) -> tuple[str, str]:
         self._at += 1

@@ -47,6 +47,21 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+# Statements that the databases execute differently: search, locks, sums, triggers. Their tests run on both in the fast
+# set; the others run on Postgres, and with blobs in S3, with the long ones.
+_FOLDERS = {"database", "auth", "usage"}
+_FILES = {"test_search.py", "test_jobs.py", "test_probe.py", "test_audit.py", "test_idempotency.py"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before items are deselected by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        on_postgres = parameters is not None and parameters.params.get("backend") == "postgres"
+        if on_postgres and item.path.parent.name not in _FOLDERS and item.path.name not in _FILES:
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)

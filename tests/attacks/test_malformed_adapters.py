@@ -118,6 +118,7 @@ async def test_it_is_rejected_with_the_cause_and_not_stored(host: Gateway, valid
 MOST_MORE = 256 << 20  # bytes: two checks at once, each of a header of 12 MiB as Python's objects
 
 
+@pytest.mark.long
 async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
     mixture: StubEngine, valid: dict[str, Files], tmp_path: Path
 ) -> None:

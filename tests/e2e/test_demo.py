@@ -154,9 +154,16 @@ def test_the_responses_api_calls_a_tool_and_answers(agent: openai.OpenAI) -> Non
 
 def test_the_thinking_adapter_thinks_before_it_answers(server: RunningServer, demo: dict[str, Any]) -> None:
     key = next(tenant["api_key"] for tenant in demo["tenants"] if "thinking" in tenant["adapters"])
-    thought, answer = ask(server, key, "thinking").removeprefix("<think>\n").split("\n</think>\n\n")
-    assert "The capital of France is Paris." in thought
-    assert answer == "Paris"
+    with openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=key) as client:
+        messages: Any = [{"role": "user", "content": QUESTION}]
+        answer = client.chat.completions.create(model="thinking", messages=messages, temperature=0)
+    message = answer.choices[0].message.model_dump()
+    assert "The capital of France is Paris." in message["reasoning"]
+    assert message["content"] == "Paris"
+    assert answer.usage is not None
+    details = answer.usage.completion_tokens_details
+    assert details is not None
+    assert (details.reasoning_tokens or 0) > 0
 
 
 @pytest.mark.long

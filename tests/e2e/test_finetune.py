@@ -49,6 +49,7 @@ def chats(count: int = 16) -> bytes:
     return "\n".join(map(json.dumps, lines)).encode()
 
 
+@pytest.mark.long
 def test_a_job_survives_the_death_of_each_process(training_server: RunningServer, acme: OpenAI) -> None:
     base = acme.models.list().data[0].id
     file = acme.files.create(file=("data.jsonl", chats()), purpose="fine-tune")
@@ -167,6 +168,7 @@ def waits(client: OpenAI, job: FineTuningJob, steps: int) -> bool:
     return any(f"{steps} steps are done so far" in event.message for event in events)
 
 
+@pytest.mark.long
 def test_a_job_trains_on_appended_lines_and_can_be_paused_while_it_waits(
     training_server: RunningServer, acme: OpenAI
 ) -> None:
@@ -197,6 +199,7 @@ def test_a_job_trains_on_appended_lines_and_can_be_paused_while_it_waits(
     assert [int(row.split(",")[0]) for row in rows[1:]] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.long
 def test_a_job_that_waits_for_lines_is_cancelled(training_server: RunningServer, acme: OpenAI) -> None:
     file = acme.files.create(file=("none.jsonl", b""), purpose="fine-tune", extra_body={"open": "true"})
     job = streaming_job(acme, file.id)

@@ -1,6 +1,5 @@
 """The README's commands from a PEFT folder to a canary with a tenth of the traffic, and back, run as written."""
 
-import re
 import shlex
 import shutil
 import subprocess
@@ -11,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from readme_example import console_blocks
 from running_server import clean_environment, client, ok
 
-README = Path(__file__).parents[2] / "README.md"
 USERS = 300
 
 
 def blocks() -> list[list[str]]:
     """Return our commands in each block that shows some, without their comments."""
-    shown = re.findall(r"```console\n(.*?)```", README.read_text(), re.DOTALL)
-    commands = [[line[2:] for line in block.splitlines() if line.startswith("$ loragate ")] for block in shown]
+    commands = [[line for line in block if line.startswith("loragate ")] for block in console_blocks()]
     return [[shlex.join(shlex.split(command, comments=True)) for command in block] for block in commands]
 
 

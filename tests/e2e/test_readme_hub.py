@@ -9,20 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from readme_example import console_blocks
 from running_server import RunningServer, clean_environment
 from tiny_models import add_adapter, make_model
 
 from tests.e2e.conftest import save_tokenizer
 from tests.gateway.fake_hub import FakeHub, fake_hub
 
-README = Path(__file__).parents[2] / "README.md"
 VOCABULARY = 320
 
 
 def shown() -> list[str]:
     """Return the commands of the README's block that begins with `loragate init`."""
-    (block,) = re.findall(r"```console\n(\$ loragate init .*?)```", README.read_text(), re.DOTALL)
-    return [line[2:] for line in block.splitlines()]
+    (block,) = [block for block in console_blocks() if any(line.startswith("loragate init ") for line in block)]
+    return block
 
 
 def offer(hub: FakeHub, commands: list[str], folder: Path) -> None:

@@ -14,6 +14,8 @@ from running_server import RunningServer, client, ok, until, upload
 from .conftest import Tiny
 from .workers import PROMPT, Workers
 
+pytestmark = pytest.mark.long
+
 STREAM = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True, "stream": True}
 
 

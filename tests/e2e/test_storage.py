@@ -15,6 +15,7 @@ from private_postgres import private_postgres
 from redis_server import RedisServer
 from running_server import RunningServer, client, ok, upload
 from s3_server import s3_server
+from thinned import thinned
 
 from .conftest import Tiny
 from .test_serving import complete, text_of
@@ -22,7 +23,7 @@ from .test_serving import complete, text_of
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=thinned(["disk", "s3"], fast={"disk"}))
 def environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """Settings of the server: all defaults, or nothing that is stored on its disk."""
     if request.param == "disk":

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from thinned import thinned
 from tiny_models import CONFIGS, LLAMA_TARGETS, TARGETS, VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
 
+FAST = {"gemma3_text", "gpt2", "gpt_oss", "llama", "mixtral", "qwen3", "llama, tied", "llama, untied"}  # architectures
 NEW_TOKENS = 8
 INVOCATION = [7, 3]
 HALF_OF_THE_VOCABULARY = random.Random(0).sample(range(VOCABULARY), VOCABULARY // 2)
@@ -67,7 +69,7 @@ class Case:
     expected: dict[tuple[str | None, tuple[int, ...]], list[int]]
 
 
-@pytest.fixture(scope="module", params=[*sorted(CONFIGS), "llama, tied", "llama, untied"])
+@pytest.fixture(scope="module", params=thinned([*sorted(CONFIGS), "llama, tied", "llama, untied"], FAST))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     architecture, _, all_kinds = request.param.partition(", ")
     root = tmp_path_factory.mktemp("kinds")

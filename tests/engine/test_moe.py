@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from moe_adapters import ADAPTERS, add_old_layout
+from thinned import thinned
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
@@ -49,7 +50,7 @@ class Case:
             assert self.engine.tokens(request_id) == self.answer(index, name), (index, name)
 
 
-@pytest.fixture(scope="module", params=["mixtral", "qwen3_moe", "gpt_oss"])
+@pytest.fixture(scope="module", params=thinned(["mixtral", "qwen3_moe", "gpt_oss"], fast={"mixtral", "gpt_oss"}))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     root = tmp_path_factory.mktemp(request.param)
     model = make_model(request.param)

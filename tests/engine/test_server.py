@@ -108,7 +108,8 @@ async def no_other_client_may_call(tmp_path: Path) -> None:
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await call.read()
                 assert refused.value.code() in _REJECTED, method
-        call = channel.stream_stream(f"/{service.full_name}/Invented")(iter([b""]), metadata=metadata_of(SECRET))
+        # No message is written: the server may answer before it arrives, and the client would report that instead.
+        call = channel.stream_stream(f"/{service.full_name}/Invented")(metadata=metadata_of(SECRET))
         with pytest.raises(grpc.aio.AioRpcError) as missing:
             await call.read()
         assert missing.value.code() == grpc.StatusCode.UNIMPLEMENTED
@@ -151,6 +152,15 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
         with pytest.raises(EngineRequestError, match=words) as caught:
             await tokens_of(engine, submit(digest))
         assert caught.value.code == pb.ERROR_CODE_ADAPTER_UNAVAILABLE
+
+    # a thought is closed at its budget, and a bad one is rejected with the field's name
+    request = submit()
+    request.thinking.CopyFrom(pb.Thinking(end=[7, 8], end_marker=[8], max_tokens=3, open=True))
+    assert (await tokens_of(engine, request))[3:5] == [7, 8]
+    request.thinking.end[0] = 1 << 20
+    with pytest.raises(EngineRequestError, match=r"thinking\.end has a token id outside") as rejected:
+        await tokens_of(engine, request)
+    assert rejected.value.code == pb.ERROR_CODE_INVALID_REQUEST
 
     # an adapter that a client pins is loaded without a request, and stays while others are requested
     engine.pin([pb.AdapterRef(tenant_id="tn_1", digest=digests["d"])])

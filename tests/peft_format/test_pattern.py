@@ -116,6 +116,7 @@ def test_any_text_is_a_pattern_or_rejected(text: str, name: str) -> None:
         r"\x41",
         r"\N{BULLET}",
         "[[a]]",
+        "[[\x00]",
         "[a--b]",
         "(?",
         "(?P<",
@@ -129,6 +130,7 @@ def test_unbounded_or_unreadable_patterns_are_rejected_with_the_field(text: str)
             kind(text, "exclude_modules", Budget())
         assert caught.value.param == "adapter_config.json: exclude_modules"
         assert len(caught.value.message) < 500
+        assert caught.value.message.isprintable()
 
 
 @pytest.mark.parametrize(

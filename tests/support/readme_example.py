@@ -1,4 +1,4 @@
-"""Runs a program from the README unchanged except for the server's address."""
+"""The README's commands, and its programs, run unchanged except for the server's address."""
 
 import re
 import subprocess
@@ -7,6 +7,12 @@ from pathlib import Path
 
 README = Path(__file__).parents[2] / "README.md"
 _SHOWN_AT, _SHOWN_BASE = "http://127.0.0.1:8000", "loragate-demo"
+
+
+def console_blocks() -> list[list[str]]:
+    """Return the command lines of each block that shows some."""
+    shown = re.findall(r"```console\n(.*?)```", README.read_text(), re.DOTALL)
+    return [[line[2:] for line in block.splitlines() if line.startswith("$ ")] for block in shown]
 
 
 def printed_by(example: str, base_url: str, base: str, **defined: str) -> str:

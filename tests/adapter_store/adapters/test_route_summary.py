@@ -92,7 +92,7 @@ async def _check(world: Any, tenant: Any, acts: Any) -> int:
     return len(reported)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(walk=st.lists(acts, min_size=3, max_size=10))
 @example(walk=[("publish", 0, "default"), ("publish", 1, "canary"), ("delete_version", 2), ("delete",), ("restore",)])
 @example(walk=[("promote", "default", 1), ("delete_version", 2), ("restore_version", 2)])

@@ -12,6 +12,7 @@ import pytest
 from fsspec.core import url_to_fs
 from s3_server import S3Server
 from sqlalchemy import update
+from thinned import thinned
 
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.imports.rows import ImportStatus
@@ -23,8 +24,7 @@ from loragate.adapter_store.timestamps import utc_now
 from loragate.v1 import engine_pb2
 
 SECRET = b"k" * 32
-SLOW_PARTS = pytest.param("parts", "s3", marks=pytest.mark.long)
-SLOWLY = pytest.param("s3", marks=pytest.mark.long)  # a hundred new clients
+FILES = thinned([(what, kind) for what in ("file", "parts") for kind in ("disk", "s3")], fast={("file", "disk")})
 # Forks a process for each number of steps that it may take before it dies, until one finishes. A step is a call that
 # changes the disk, a SQL statement or a commit.
 PROGRAM = """
@@ -169,7 +169,7 @@ async def _die_everywhere(what: str, sites: Any, upload: Any, tmp_path: Path) ->
     return directories[: len(codes)]
 
 
-@pytest.mark.parametrize("kind", ["disk", SLOWLY])
+@pytest.mark.parametrize("kind", thinned(["disk", "s3"], fast={"disk"}))
 async def test_a_publication_killed_at_any_step(sites: Any, make_upload: Any, tmp_path: Path) -> None:
     upload = make_upload()
     ended = await _die_everywhere("publish", sites, upload, tmp_path)
@@ -179,6 +179,7 @@ async def test_a_publication_killed_at_any_step(sites: Any, make_upload: Any, tm
     assert (outcomes[0], outcomes[-1]) == (0, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["disk"])
 async def test_an_import_killed_at_any_step_continues(sites: Any, make_upload: Any, tmp_path: Path) -> None:
     """It becomes one version, from the moment at which it was requested."""
@@ -225,7 +226,7 @@ async def _after_recovery(site: tuple[Path, str], tenant_id: str, upload: Any) -
         await store.close()
 
 
-@pytest.mark.parametrize(("what", "kind"), [("file", "disk"), ("file", "s3"), ("parts", "disk"), SLOW_PARTS])
+@pytest.mark.parametrize(("what", "kind"), FILES)
 async def test_a_file_killed_at_any_step(what: str, sites: Any, make_upload: Any, tmp_path: Path) -> None:
     upload = make_upload()
     ended = await _die_everywhere(what, sites, upload, tmp_path)

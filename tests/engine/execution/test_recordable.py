@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from thinned import thinned
 from tiny_models import make_model
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -113,7 +114,13 @@ def on_device(base: BaseModel) -> BaseModel:
     return base
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3", "phi3", "gpt2", "mixtral", "qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize(
+    "family",
+    thinned(
+        ["llama", "gemma2", "qwen3", "phi3", "gpt2", "mixtral", "qwen3_moe", "gpt_oss"],
+        fast={"llama", "gpt2", "mixtral", "gpt_oss"},
+    ),
+)
 @pytest.mark.usefixtures("kernels")
 def test_every_size_is_launched_without_reading_from_the_host(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from thinned import thinned
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 
 from loragate.engine.kv_cache import prefix_cache
@@ -267,7 +268,7 @@ def test_counters_keep_the_most_recent_tenants() -> None:
     assert counters.total.looked_up == MAX_TENANTS + 2
 
 
-@pytest.fixture(params=["llama", "mistral", "gemma3_text", "gpt2"])
+@pytest.fixture(params=thinned(["llama", "mistral", "gemma3_text", "gpt2"], fast={"llama", "gemma3_text"}))
 def crowded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, dict[str, Path], LocalEngine]]:
     """Starts an engine with few pages, a small host tier and few slots, so that everything moves."""
     model = make_model(request.param)

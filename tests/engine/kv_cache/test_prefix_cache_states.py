@@ -172,5 +172,5 @@ class Blocks(RuleBasedStateMachine):
         return [self.meanings.setdefault(each, float(len(self.meanings) + 1)) for each in whole][start:]
 
 
-Blocks.TestCase.settings = settings(max_examples=300)
+Blocks.TestCase.settings = settings(max_examples=150)
 TestBlocks = Blocks.TestCase

@@ -104,6 +104,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_by_the_next_and_leaves_
     assert checkpoints_in(tmp_path) == [], "an unfinished one does not count"
 
 
+@pytest.mark.long
 async def test_a_job_with_nothing_left_to_learn_fails_and_registers_nothing(world: World) -> None:
     long = {"messages": [{"role": "user", "content": "fox " * 20}, {"role": "assistant", "content": "jumps"}]}
     job = await world.job(await world.file(*[long] * 12), max_length=16)

@@ -83,6 +83,7 @@ def test_a_run_reports_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, 
     assert any(abs(tensor).max() > 0 for name, tensor in tensors.items() if "lora_B" in name)
 
 
+@pytest.mark.long
 async def test_killed_and_stopped_runs_resume_to_the_same_curve(
     assignment: Assignment, whole: tuple[Path, list[TrainerMessage]], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +113,7 @@ async def test_killed_and_stopped_runs_resume_to_the_same_curve(
     assert "kernels" not in capfd.readouterr().err, "what libraries miss is nothing to their users"
 
 
+@pytest.mark.long
 async def test_a_run_that_exceeds_its_memory_limit_reports_it(assignment: Assignment) -> None:
     news = await received(replace(assignment, settings=TrainerSettings(memory_bytes=4 << 20)))
     assert isinstance(news[-1], Failed)

@@ -142,6 +142,7 @@ def test_a_stopped_run_resumes_to_the_same_curve(
     assert losses(parts) == losses(whole(method))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [Method.DPO])  # the other is killed in test_trainer_process
 def test_a_killed_run_resumes_to_the_same_curve(
     base: Path,

@@ -5,22 +5,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from sqlalchemy import select
 
 from loragate.adapter_store.jobs.job import Job, JobStatus
 from loragate.adapter_store.tables.jobs import JobRow
 from loragate.finetune.config import TrainerPatience
+from tests.finetune.trainers import trainers
 from tests.finetune.worker_world import World, chats, ended
 
-HANGING = Path(__file__).parents[1] / "hanging_trainer.py"
+HANGING = str(Path(__file__).parents[1] / "hanging_trainer.py")
 SHORT = TrainerPatience(stop_seconds=0.3, silence_seconds=60, yield_seconds=0.3)
 
 
 @pytest.fixture(autouse=True)
 def hanging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.finetune.run.trainer_process._COMMAND", (sys.executable, str(HANGING), "holding"))
+    monkeypatch.setattr("loragate.finetune.run.trainer_process._COMMAND", (sys.executable, HANGING, "holding"))
 
 
 @pytest.fixture
@@ -28,14 +28,10 @@ def prompt_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)  # orders are heard of three times a second
 
 
-def trainers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if str(HANGING) in child.cmdline()]
-
-
 async def until_it_hangs(world: World, job: Job) -> None:
     await world.until(job, lambda found: found.status is JobStatus.RUNNING)
     async with asyncio.timeout(60):
-        while not trainers():
+        while not trainers(HANGING):
             await asyncio.sleep(0.05)
     await asyncio.sleep(0.3)
 
@@ -55,7 +51,7 @@ async def test_an_order_ends_it(world: World, order: str, becomes: JobStatus) ->
         await world.order(order, job)
         async with asyncio.timeout(30):
             await world.until(job, lambda found: found.status is becomes)
-        assert not trainers()
+        assert not trainers(HANGING)
     assert await attempts(world, job) == (1 if order == "pause" else 0)
 
 
@@ -67,7 +63,7 @@ async def test_the_deletion_of_its_tenant_ends_it(world: World) -> None:
         async with world.store.admin(write=True) as admin:
             await admin.tenants.delete(world.tenant.id)
         async with asyncio.timeout(30):
-            while trainers():
+            while trainers(HANGING):
                 await asyncio.sleep(0.05)
 
 

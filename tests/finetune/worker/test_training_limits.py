@@ -32,17 +32,8 @@ async def test_a_job_on_more_tokens_than_allowed_is_not_trained(world: World) ->
     assert await used(world) == UsageSums()
 
 
-async def test_usage_is_metered_and_priced(world: World) -> None:
-    job = await world.job(await world.file(*chats(12)), n_epochs=1)
-    async with world.working(training_prices={None: 7}):
-        done = await world.until(job, ended)
-    assert done.status is JobStatus.SUCCEEDED
-    sums = await used(world)
-    assert (sums.training_tokens, sums.amount) == (done.trained_tokens, 7 * (done.trained_tokens or 0))
-    assert sums.training_ms > 0
-
-
 async def test_a_job_that_runs_into_a_limit_keeps_its_last_checkpoint(world: World) -> None:
+    """A job that continues from it is metered and priced."""
     job = await world.job(await world.file(*chats(16)), n_epochs=50)
     async with world.working(metering_seconds=0.1):
         await world.until(job, lambda found: found.step >= 2)
@@ -65,6 +56,11 @@ async def test_a_job_that_runs_into_a_limit_keeps_its_last_checkpoint(world: Wor
         assert (await scope.adapters.get(adapter.name)).aliases == adapter.aliases
     await limit(world, training_tokens_per_day=None)
     start = JobStart(adapter.id, adapter.name, version.version, version.digest)
-    further = await world.job(await world.file(*chats(12)), start, n_epochs=1)
-    async with world.working():
-        assert (await world.until(further, ended)).status is JobStatus.SUCCEEDED
+    further, before = await world.job(await world.file(*chats(12)), start, n_epochs=1), await used(world)
+    async with world.working(training_prices={None: 7}):
+        done = await world.until(further, ended)
+    assert done.status is JobStatus.SUCCEEDED
+    sums = await used(world)
+    assert sums.training_tokens - before.training_tokens == done.trained_tokens
+    assert sums.amount - before.amount == 7 * (done.trained_tokens or 0)
+    assert sums.training_ms > before.training_ms

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import psutil
 import pytest
 
 from loragate.adapter_store.adapters.adapter import Adapter
@@ -21,6 +20,7 @@ from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobStart, JobSta
 from loragate.finetune.data.token_cache import CachedFile, TokenCache
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.worker.workspace_cleanup import clean_up
+from tests.finetune.trainers import trainers
 from tests.finetune.worker_world import World, chats, ended, the_curve
 
 
@@ -183,6 +183,7 @@ async def test_tokens_of_deleted_files_are_removed(world: World) -> None:
     assert not list(folder.iterdir())
 
 
+@pytest.mark.long
 async def test_early_stopping_trains_on_less_and_returns_the_best(world: World) -> None:
     other = [{"messages": [each["messages"][0], {"role": "assistant", "content": "ZZZZZZZZ"}]} for each in chats(4)]
     fast = {"learning_rate_multiplier": 40.0, "lr_scheduler": "constant", "early_stopping_patience": 1}
@@ -261,8 +262,7 @@ async def test_training_that_dies_is_retried_from_its_checkpoint_a_limited_numbe
     job = await world.job(await world.file(*chats(16)), n_epochs=50)
     async with world.working():
         await world.until(job, lambda found: found.step >= 1)
-        children = psutil.Process().children()
-        (trainer,) = [child for child in children if "loragate.finetune.training.child" in child.cmdline()]
+        (trainer,) = trainers()
         os.kill(trainer.pid, signal.SIGKILL)
         done = await world.until(job, ended)
     assert done.error is not None

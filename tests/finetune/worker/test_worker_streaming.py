@@ -28,6 +28,7 @@ from loragate.finetune.run.attempt import Attempt
 from loragate.finetune.run.lease import held_lease
 from loragate.finetune.training.protocol.messages import Metrics
 from tests.finetune.runs import run_training
+from tests.finetune.trainers import trainers
 from tests.finetune.worker_world import World, chats, ended, the_curve
 
 
@@ -133,8 +134,7 @@ async def until_queued(world: World, job: Job) -> None:
 
 
 def the_trainer() -> psutil.Process:
-    children = psutil.Process().children()
-    (trainer,) = [child for child in children if "loragate.finetune.training.child" in child.cmdline()]
+    (trainer,) = trainers()
     return trainer
 
 
@@ -169,6 +169,7 @@ async def test_lines_that_cannot_be_trained_on(world: World, rows: list[Any], sa
     assert says in caught.value.failure.message
 
 
+@pytest.mark.long
 async def test_a_bad_line_ends_a_job_that_waits_for_good_ones(world: World) -> None:
     file = await open_file(world, *chats(2))
     job = await world.job(file, **STREAMING)

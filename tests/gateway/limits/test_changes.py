@@ -83,7 +83,16 @@ async def test_changes_are_limited_and_nothing_else(gateway: Gateway) -> None:
 
 
 def test_every_route_that_changes_something_counts(config: GatewayConfig) -> None:
-    inference = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"}
+    inference = {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/tokenize",
+        "/detokenize",
+    }
     uncounted = set()
     for route in routes_of(create_app(config)):
         if route.methods & {"POST", "PUT", "PATCH", "DELETE"}:

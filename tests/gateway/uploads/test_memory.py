@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from s3_server import s3_server
+from thinned import thinned
 
 from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway.gateway_process import gateway_in_a_process
@@ -18,7 +19,7 @@ MOST = 100 << 20
 PART = 64 << 20
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=thinned(["disk", "s3"], fast={"disk"}))
 def blobs(request: pytest.FixtureRequest, config: GatewayConfig) -> Iterator[str]:
     if request.param == "disk":
         yield config.blob_url

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from thinned import thinned
 
 from loragate.kernels.gpu.rms_norm import rms_norm
 from loragate.kernels.rms_norm import RmsNorm
@@ -11,7 +12,7 @@ KINDS = [RmsNorm(1e-6, rounds_first=True), RmsNorm(1e-5), RmsNorm(1e-6, shift=1.
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter truncates
 
 
-@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("dtype", thinned(TOLERANCE, fast={torch.float32, torch.bfloat16}), ids=str)
 @pytest.mark.parametrize("features", [1, 64, 100, 768])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_equals_the_same_in_torch(kind: RmsNorm, features: int, dtype: torch.dtype) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import thinned
 
 from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.segmented_lora import add_segments
@@ -65,8 +66,8 @@ def rows_of(count: int, width: int, dtype: torch.dtype, seed: int) -> torch.Tens
     return torch.randn(count, width, generator=torch.Generator().manual_seed(seed)).to(dtype).to(DEVICE)
 
 
-@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
-@pytest.mark.parametrize("rows", [1, 7, 40])
+@pytest.mark.parametrize("dtype", thinned(TOLERANCE, fast={torch.float32, torch.bfloat16}), ids=str)
+@pytest.mark.parametrize("rows", thinned([1, 7, 40], fast={1, 40}))
 @pytest.mark.parametrize("popularity", POPULARITY)
 def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) -> None:
     slots = sorted(POPULARITY[popularity](random.Random(1), rows))
@@ -89,7 +90,7 @@ def test_any_division_of_the_work_computes_the_same(tiling: Tiling) -> None:
     assert torch.allclose(out.double(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("dtype", thinned(TOLERANCE, fast={torch.float32, torch.bfloat16}), ids=str)
 def test_prefill_and_decode_in_one_batch(dtype: torch.dtype) -> None:
     slots = [0, 1, 1, 4] + [2] * (LONG + 5) + [-1] * 3 + [0] * LONG
     weights = {slot: make_weights(slot, dtype) for slot in range(5)}
@@ -113,7 +114,7 @@ def test_a_prompts_rows_are_bitwise_the_same_in_any_batch() -> None:
 
 
 @given(st.lists(st.integers(-1, 5), min_size=1, max_size=40).map(sorted))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_any_division_into_segments(slots: list[int]) -> None:
     weights = {slot: make_weights(slot, torch.float32) for slot in range(5)}  # slot 5 targets another module
     x, out = rows_of(len(slots), IN, torch.float32, 3), rows_of(len(slots), OUT, torch.float32, 4)

@@ -12,6 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 from running_server import until
+from thinned import thinned
 
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway.engine_stats import full_stats
@@ -119,15 +120,20 @@ def _settled(page: Page) -> None:
     expect(page.locator(".waiting")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("width", "theme"), LOOKS)
-@pytest.mark.parametrize("role", ["tenant", "operator", "visitor"])
+@pytest.mark.parametrize(
+    ("role", "width", "theme"),
+    thinned(
+        [(role, *look) for role in ("tenant", "operator", "visitor") for look in LOOKS],
+        fast={("tenant", 360, "dark"), ("operator", 1440, "light"), ("visitor", 360, "dark")},
+    ),
+)
 def test_pages_are_accessible(
     browser: Browser,
     furnished: World,
     cookies: Callable[[str], Cookie],
+    role: str,
     width: int,
     theme: str,
-    role: str,
 ) -> None:
     world = furnished
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)  # type: ignore[arg-type]
