@@ -1,8 +1,8 @@
 """The certificate that a server's own clients show to it where clients must have one: commands, panel, supervisor."""
 
 import datetime
-import os
 
+from loragate.cli.data_dir.private_file import replace_private
 from loragate.cli.settings.model import Settings
 
 FILE_NAME = "client.pem"
@@ -14,10 +14,7 @@ def with_client_certificate(settings: Settings) -> Settings:
     if settings.tls_client_ca is None or settings.client_cert is not None:
         return settings
     file = settings.data_dir / FILE_NAME
-    draft = file.with_name(f".{FILE_NAME}.{os.getpid()}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(_self_signed())
-    draft.replace(file)
+    replace_private(file, _self_signed())
     return settings.model_copy(update={"client_cert": file})
 
 

@@ -1,9 +1,9 @@
 """The demo's admin key, kept in a draft file until it is in `demo.json`."""
 
 import json
-import os
 from pathlib import Path
 
+from loragate.cli.data_dir.private_file import write_private
 from loragate.cli.errors import CliError
 
 DEMO_FILE = "demo.json"
@@ -12,9 +12,7 @@ _DRAFT = "demo-admin-key"
 
 def save(data_dir: Path, key: str) -> None:
     """Store a new key, so that an interrupted first start can be repeated."""
-    descriptor = os.open(data_dir / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(key)
+    write_private(data_dir / _DRAFT, key.encode())
 
 
 def find(data_dir: Path) -> str:

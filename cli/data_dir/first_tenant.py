@@ -1,9 +1,7 @@
 """The tenant that the first start creates, so that a new installation has a key that is not the operator's."""
 
-import os
-from pathlib import Path
-
 from loragate.adapter_store.store import Store
+from loragate.cli.data_dir.private_file import draft_of, write_private
 from loragate.cli.settings.model import Settings
 
 FILE_NAME = "first-tenant.key"
@@ -17,17 +15,13 @@ async def create_first_tenant(store: Store, settings: Settings) -> None:
     file = settings.data_dir / FILE_NAME
     if settings.first_tenant is None or file.exists():
         return
-    draft = file.with_name(f".{FILE_NAME}.{os.getpid()}")
+    draft = draft_of(file)
     async with store.admin(write=True) as admin:
         if await admin.tenants.list(limit=1):
             return
         tenant = await admin.tenants.create(settings.first_tenant, limits=settings.limits.tenant_limits)
         new = await admin.keys.create(tenant.id, name="first key")
-        _write(draft, f"{new.secret}\n")  # before the commit, after which the key could not be read again
+        # Before the commit, after which the key could not be read again.
+        write_private(draft, f"{new.secret}\n".encode())
     draft.replace(file)
     print(f"API key of the tenant {settings.first_tenant}: in {file}", flush=True)
-
-
-def _write(file: Path, content: str) -> None:
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as opened:
-        opened.write(content)

@@ -1,11 +1,11 @@
 """`runtime.json` in the data directory: the addresses and process ids of a running server, for scripts and commands."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from loragate.cli.data_dir.private_file import replace_private
 from loragate.gateway.http.tls import ClientTls
 
 FILE_NAME = "runtime.json"
@@ -42,11 +42,7 @@ class Runtime:
 
 def write(data_dir: Path, runtime: Runtime) -> None:
     """Replace the file atomically, readable only by its owner."""
-    draft = data_dir / f".{FILE_NAME}.{os.getpid()}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        json.dump(asdict(runtime), file, indent=2)
-    draft.replace(data_dir / FILE_NAME)
+    replace_private(data_dir / FILE_NAME, json.dumps(asdict(runtime), indent=2).encode())
 
 
 def remove(data_dir: Path) -> None:
