@@ -11,6 +11,7 @@ from loragate.engine.adapters.token_cost import token_cost
 from loragate.engine.adapters.weights.load import load_weights, read_files
 from loragate.engine.config import EngineConfig
 from loragate.engine.grammar.spec import Grammar
+from loragate.engine.grammar.thinking import Thinking
 from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Submit
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.pooling import Pooling
@@ -56,6 +57,7 @@ class LocalEngine:
         grammar: Grammar | None = None,
         draft_tokens: int = 0,
         pooling: Pooling | None = None,
+        thinking: Thinking | None = None,
         **sampling: Any,
     ) -> int:
         """Start a request and return its number; `sampling` are fields of SamplingParams.
@@ -70,7 +72,7 @@ class LocalEngine:
         params = SamplingParams(**sampling)
         whose = share or Share(tenant)
         request = Request(
-            1, self._next_id, tuple(prompt), key, params, n, whose, cache_salt, grammar, draft_tokens, pooling
+            1, self._next_id, tuple(prompt), key, params, n, whose, cache_salt, grammar, draft_tokens, pooling, thinking
         )
         self.core.post(Submit(request))
         return self._next_id

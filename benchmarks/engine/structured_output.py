@@ -31,7 +31,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.lib.report import write
 from loragate.engine.grammar.compiler import GrammarCompiler
-from loragate.engine.grammar.matcher import Matcher
+from loragate.engine.grammar.matcher import GrammarMatcher
 from loragate.engine.grammar.spec import Grammar, GrammarKind
 from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.local import LocalEngine
@@ -164,7 +164,7 @@ def measure_masks(size: int) -> dict[str, Any]:
     filling, applying = [], []
     for _ in range(MASK_STEPS):
         start = time.perf_counter()
-        packed = compiler.masks.fill(matchers)
+        packed = compiler.masks.fill([matcher.allowed for matcher in matchers])
         filled = time.perf_counter()
         TokenMask(tuple(range(MASK_ROWS)), packed).forbid(logits)
         filling.append(filled - start)
@@ -182,11 +182,11 @@ def measure_masks(size: int) -> dict[str, Any]:
     }
 
 
-def compiled(compiler: GrammarCompiler) -> Matcher:
+def compiled(compiler: GrammarCompiler) -> GrammarMatcher:
     done, results = threading.Event(), []
     compiler.compile("tenant", SCHEMA, lambda result: (results.append(result), done.set()))
     done.wait()
-    assert isinstance(results[0], Matcher), results[0]
+    assert isinstance(results[0], GrammarMatcher), results[0]
     return results[0]
 
 

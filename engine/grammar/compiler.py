@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from loragate.engine.grammar.matcher import MaskFiller, Matcher, reason
+from loragate.engine.grammar.allowed_tokens import MaskFiller
+from loragate.engine.grammar.matcher import GrammarMatcher, reason
 from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind
 from loragate.engine.grammar.tokenizer import TokenSpace, build_tokenizer
 from loragate.engine.grammar.vocabulary import UnknownTokenizer
@@ -43,7 +44,7 @@ class GrammarRejected(Exception):
     """The grammar cannot be used; the message says why."""
 
 
-Compiled = Matcher | GrammarRejected
+Compiled = GrammarMatcher | GrammarRejected
 """A matcher at the start of its grammar, to be forked for each sequence; or the reason why there is none."""
 
 
@@ -123,10 +124,13 @@ class GrammarCompiler:
 
     @cached_property
     def masks(self) -> MaskFiller:
-        """The mask filler; to be used only after a grammar was compiled."""
+        """The mask filler. Grammars are passed to it only after they were compiled."""
+        return MaskFiller(self._start_executor, -(-self._tokens.table_size // 32))
+
+    def _start_executor(self) -> Any:
         from llguidance import LLExecutor
 
-        return MaskFiller(LLExecutor(self._mask_threads), -(-self._tokenizer().vocab_size // 32))
+        return LLExecutor(self._mask_threads)
 
     def close(self) -> None:
         """Drop the compilations that have not started."""
@@ -150,7 +154,7 @@ class GrammarCompiler:
             log.exception("compiling a grammar failed")
             return GrammarRejected(f"the engine failed to compile it ({type(error).__name__})")
 
-    def _matcher(self, grammar: Grammar) -> Matcher:
+    def _matcher(self, grammar: Grammar) -> GrammarMatcher:
         from llguidance import LLMatcher, LLParserLimits
 
         if len(grammar.text.encode()) > MAX_TEXT_BYTES:
@@ -162,7 +166,7 @@ class GrammarCompiler:
         matcher = LLMatcher(self._tokenizer(), text, limits=limits, log_level=0)
         if matcher.is_error():
             raise GrammarRejected(reason(matcher.get_error()))
-        return Matcher(matcher)
+        return GrammarMatcher(matcher)
 
     def _tokenizer(self) -> Any:
         with self._building:

@@ -1,10 +1,9 @@
-"""The state of one completion in its grammar, by llguidance: Earley parsing over a lexer of regex derivatives."""
+"""The state of one completion in what restricts it. Grammars are matched by llguidance: Earley parsing over a lexer of
+regex derivatives."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
+from loragate.engine.grammar.allowed_tokens import AllowedTokens
 
 UNWRITABLE = "the model's vocabulary has no tokens for a text that matches"
 
@@ -13,15 +12,38 @@ class GrammarFailed(Exception):
     """An accepted grammar proved too complex while it was matched; the message is the library's."""
 
 
-class Matcher:
-    """The state of one sequence, advanced once for each token and never back. Owns an llguidance matcher."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+class Matcher(Protocol):
+    """The state of one sequence, advanced once for each token and never back."""
 
     def fork(self) -> "Matcher":
         """Return an independent matcher in the same state."""
-        return Matcher(self._inner.deep_copy())
+        ...
+
+    def advance(self, token: int) -> None:
+        """Accept a token. Raise GrammarFailed."""
+        ...
+
+    @property
+    def allowed(self) -> AllowedTokens:
+        """The tokens that may come next."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text matches and cannot be continued."""
+        ...
+
+
+class GrammarMatcher:
+    """The state of a sequence in its grammar. Owns an llguidance matcher."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.allowed = AllowedTokens(grammar=inner)
+
+    def fork(self) -> "GrammarMatcher":
+        """Return an independent matcher in the same state."""
+        return GrammarMatcher(self._inner.deep_copy())
 
     def advance(self, token: int) -> None:
         """Accept a token. Raise GrammarFailed, also for errors from the computation of the mask."""
@@ -32,24 +54,6 @@ class Matcher:
     def complete(self) -> bool:
         """Whether the text matches and cannot be continued."""
         return bool(self._inner.is_stopped())
-
-
-class MaskFiller:
-    """Computes the allowed tokens of many matchers at once, on the library's threads."""
-
-    def __init__(self, executor: Any, words: int) -> None:
-        self._executor = executor
-        self._words = words
-
-    def fill(self, matchers: Sequence[Matcher]) -> npt.NDArray[np.int32]:
-        """Return one row per matcher: int32 [rows, words], bit i of word w for token 32·w + i.
-
-        EOS is in it exactly if the text may end here. A matcher that fails reports it when it is advanced.
-        """
-        masks = np.zeros((len(matchers), self._words), dtype=np.int32)
-        rows = [(matcher._inner, row) for row, matcher in enumerate(matchers)]
-        self._executor.unsafe_compute_mask_ptr(rows, masks.ctypes.data, self._words * 4, len(matchers))
-        return masks
 
 
 def reason(message: str) -> str:

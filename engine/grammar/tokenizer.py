@@ -17,6 +17,11 @@ class TokenSpace:
     size: int  # of the logits
     eos: frozenset[int]
 
+    @property
+    def table_size(self) -> int:
+        """The number of tokens in the library: it requires an EOS, which follows the last token if there is none."""
+        return self.size if self.eos else self.size + 1
+
 
 def build_tokenizer(space: TokenSpace) -> Any:
     """Return an llguidance.LLTokenizer. Raise UnknownTokenizer, ImportError."""

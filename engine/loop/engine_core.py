@@ -13,7 +13,9 @@ from loragate.engine.adapters.pool import AdapterPool, AdapterTooLarge
 from loragate.engine.execution.model_runner import ModelRunner
 from loragate.engine.execution.step_graphs import GraphCounters
 from loragate.engine.grammar.compiler import Compiled, GrammarCompiler, GrammarRejected
+from loragate.engine.grammar.matcher import Matcher
 from loragate.engine.grammar.spec import Grammar
+from loragate.engine.grammar.thinking import matcher_for
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.loop.commands import (
     Abort,
@@ -261,7 +263,10 @@ class EngineCore:
         if rejection is not None:
             return [_failed(request, rejection)]
         for index in range(request.n):
-            self.scheduler.add(Sequence(request, index, compiled and compiled.fork()))
+            matcher: Matcher | None = compiled and compiled.fork()
+            if request.thinking is not None:
+                matcher = matcher_for(request.thinking, matcher, self.limits.eos)
+            self.scheduler.add(Sequence(request, index, matcher))
         self.metrics.submitted(request)
         return []
 

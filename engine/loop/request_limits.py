@@ -20,8 +20,8 @@ class ModelLimits:
             return "the prompt is empty"
         if request.pooling is not None and not self.embeds:
             return "this model's head is not known, so it cannot compute embeddings"
-        if request.pooling is not None and (request.n > 1 or request.grammar is not None):
-            return "a prompt has one embedding: n must be 1, and a grammar is not allowed"
+        if request.pooling is not None and (request.n > 1 or (request.grammar, request.thinking) != (None, None)):
+            return "a prompt has one embedding: n must be 1, and neither a grammar nor thinking is allowed"
         if len(request.prompt) + (request.pooling is None) > self.max_model_len:
             return f"the prompt's {len(request.prompt)} tokens leave no room in {self.max_model_len}"
         if not 0 <= min(request.prompt) <= max(request.prompt) < self.vocab_size:
@@ -30,6 +30,8 @@ class ModelLimits:
         listed = [*(t for t, _ in sampling.logit_bias), *sampling.stop_token_ids]
         if listed and not 0 <= min(listed) <= max(listed) < self.vocab_size:
             return f"a token id of logit_bias or stop_token_ids is outside the vocabulary of {self.vocab_size}"
+        if request.thinking is not None:
+            return request.thinking.problem(self.vocab_size, self.eos)
         return None
 
     def finish(self, sequence: Sequence, token: int) -> FinishReason | None:

@@ -1,4 +1,4 @@
-"""The tokens that the grammars of a batch allow, and the masking of its logits."""
+"""The tokens that the grammars and thoughts of a batch allow, and the masking of its logits."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from loragate.engine.grammar.allowed_tokens import ANY_TOKENS
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.transfers import to_device
@@ -15,7 +16,7 @@ from loragate.kernels.transfers import to_device
 
 @dataclass(frozen=True, slots=True)
 class TokenMask:
-    """`rows` of the batch have a grammar; `packed` int32 [len(rows), words] has bit i of word w for token 32·w + i."""
+    """`rows` of the batch are restricted; `packed` int32 [len(rows), words] has bit i of word w for token 32·w + i."""
 
     rows: tuple[int, ...]
     packed: npt.NDArray[np.int32]
@@ -33,9 +34,10 @@ class TokenMask:
 
 
 def token_mask(sequences: Seq[Sequence], grammars: GrammarCompiler) -> TokenMask | None:
-    """Return the mask of a step's sampled sequences, or None if none of them has a grammar."""
-    held = [(row, s.matcher) for row, s in enumerate(sequences) if s.matcher is not None]
-    if not held:
+    """Return the mask of a step's sampled sequences, or None if none of them is restricted."""
+    matchers = [(row, s.matcher) for row, s in enumerate(sequences) if s.matcher is not None]
+    restricted = [(row, allowed) for row, matcher in matchers if (allowed := matcher.allowed) != ANY_TOKENS]
+    if not restricted:
         return None
-    rows, matchers = zip(*held, strict=True)
-    return TokenMask(rows, grammars.masks.fill(matchers))
+    rows = tuple(row for row, _ in restricted)
+    return TokenMask(rows, grammars.masks.fill([allowed for _, allowed in restricted]))

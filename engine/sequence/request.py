@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from loragate.engine.grammar.spec import Grammar
+from loragate.engine.grammar.thinking import Thinking
 from loragate.engine.sequence.pooling import Pooling
 
 
@@ -97,6 +98,7 @@ class Request:
     grammar: Grammar | None = None
     draft_tokens: int = 0  # maximum draft tokens per step, from prompt lookup
     pooling: Pooling | None = None
+    thinking: Thinking | None = None  # before the answer, to which `grammar` applies
     trace: RequestTrace | None = field(default=None, compare=False)  # none if the request is not traced
     received: float = field(default_factory=time.monotonic, compare=False)
 

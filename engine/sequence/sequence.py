@@ -41,7 +41,7 @@ class Sequence:
 
     request: Request
     index: int
-    matcher: Matcher | None = None  # of the request's grammar; it outlives preemptions, as the tokens do
+    matcher: Matcher | None = None  # of the request's thought and grammar; it outlives preemptions, as the tokens do
     tokens: list[int] = field(init=False)  # the last may not be known yet
     computed: int = 0
     blocks: list[int] = field(default_factory=list)

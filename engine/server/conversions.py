@@ -5,6 +5,7 @@ import os
 import time
 
 from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_grammar
+from loragate.engine.grammar.thinking import Thinking
 from loragate.engine.scheduling.overload import QueueLoad
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output, TokenLogprob
 from loragate.engine.sequence.pooling import Pooling
@@ -46,6 +47,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         grammar=_grammar_from(submit.grammar),
         draft_tokens=min(submit.draft_tokens, MAX_DRAFT_TOKENS),
         pooling=_POOLING.get(submit.pooling),
+        thinking=_thinking_from(submit.thinking) if submit.HasField("thinking") else None,
         trace=RequestTrace(submit.traceparent) if submit.traceparent else None,
     )
 
@@ -101,6 +103,16 @@ def _grammar_from(grammar: pb.Grammar) -> Grammar | None:
             return Grammar(GrammarKind.LARK, grammar.lark)
         case _:
             return None
+
+
+def _thinking_from(thinking: pb.Thinking) -> Thinking:
+    return Thinking(
+        end=tuple(thinking.end),
+        end_marker=tuple(thinking.end_marker or thinking.end),
+        max_tokens=thinking.max_tokens if thinking.HasField("max_tokens") else None,
+        open=thinking.open,
+        start=tuple(thinking.start),
+    )
 
 
 def _sampling_from(sampling: pb.Sampling) -> SamplingParams:

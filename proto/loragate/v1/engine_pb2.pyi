@@ -256,7 +256,7 @@ class Sampling(_message.Message):
     def __init__(self, max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., min_tokens: _Optional[int] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "adapter", "sampling", "n", "share", "cache_salt", "grammar", "draft_tokens", "pooling", "traceparent")
+    __slots__ = ("request_id", "prompt_token_ids", "adapter", "sampling", "n", "share", "cache_salt", "grammar", "draft_tokens", "pooling", "traceparent", "thinking")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +268,7 @@ class Submit(_message.Message):
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    THINKING_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     adapter: AdapterRef
@@ -279,7 +280,22 @@ class Submit(_message.Message):
     draft_tokens: int
     pooling: Pooling
     traceparent: str
-    def __init__(self, request_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., n: _Optional[int] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., draft_tokens: _Optional[int] = ..., pooling: _Optional[_Union[Pooling, str]] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    thinking: Thinking
+    def __init__(self, request_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., n: _Optional[int] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., draft_tokens: _Optional[int] = ..., pooling: _Optional[_Union[Pooling, str]] = ..., traceparent: _Optional[str] = ..., thinking: _Optional[_Union[Thinking, _Mapping]] = ...) -> None: ...
+
+class Thinking(_message.Message):
+    __slots__ = ("end", "end_marker", "max_tokens", "open", "start")
+    END_FIELD_NUMBER: _ClassVar[int]
+    END_MARKER_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    end: _containers.RepeatedScalarFieldContainer[int]
+    end_marker: _containers.RepeatedScalarFieldContainer[int]
+    max_tokens: int
+    open: bool
+    start: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, end: _Optional[_Iterable[int]] = ..., end_marker: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., open: bool = ..., start: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("tenant_id", "weight", "priority", "deadline_ms")

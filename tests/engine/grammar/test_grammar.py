@@ -7,15 +7,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from tiny_models import add_adapter, make_model
-from tiny_tokenizers import byte_level, sentencepiece_like
+from tiny_tokenizers import byte_level
 from tokenizers import Tokenizer
+from worded import EOS, VOCABULARY, Worded, regex, schema
 
 from loragate.engine.grammar import compiler as grammar_compiler
 from loragate.engine.grammar import trial as grammar_trial
@@ -24,11 +24,8 @@ from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choi
 from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.local import LocalEngine
 from loragate.engine.runtime.tenant_executor import TenantPool
-from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
+from loragate.engine.sequence.output import ErrorCode, FinishReason
 
-PROMPT = [40, 50, 60]
-VOCABULARY = 416  # more than either tokenizer has
-EOS = 2
 PERSON = {
     "type": "object",
     "properties": {
@@ -48,78 +45,6 @@ PERSON = {
         }
     },
 }
-
-
-def schema(document: dict[str, Any]) -> Grammar:
-    return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(document))
-
-
-def regex(pattern: str) -> Grammar:
-    return Grammar(GrammarKind.REGEX, pattern)
-
-
-class Worded:
-    """An engine on a tiny random model that has a tokenizer, and its four adapters."""
-
-    def __init__(self, root: Path, tokenizer: Tokenizer, **config: Any) -> None:
-        self.tokenizer = tokenizer
-        adapters = {name: root / name for name in ("a", "b", "c", "d")}
-        if not (root / "base").exists():
-            model = make_model("llama", vocab_size=VOCABULARY)
-            model.save_pretrained(root / "base")
-            tokenizer.save(str(root / "base" / "tokenizer.json"))
-            for seed, folder in enumerate(adapters.values()):
-                add_adapter(model, folder, seed, r=4)
-        settings = {"threads": 1, "block_size": 8, "kv_cache_tokens": 8192} | config
-        self.engine = LocalEngine(root / "base", root / "cache", adapters, **settings)
-
-    def submit(self, grammar: Grammar | None, adapter: str | None = None, **options: Any) -> int:
-        options = {"max_tokens": 400, "temperature": 1.0, "ignore_eos": False} | options
-        return self.engine.submit(PROMPT, adapter, grammar=grammar, **options)
-
-    def text(self, request: int, index: int = 0) -> str:
-        """Return the text as the tokenizer decodes it after a first word."""
-        tokens = [t for t in self.engine.tokens(request, index) if t != EOS]
-        first = self.tokenizer.encode("The", add_special_tokens=False).ids
-        return self.tokenizer.decode([*first, *tokens], skip_special_tokens=False).removeprefix("The")
-
-    def write(self, grammar: Grammar, adapter: str | None = None, **options: Any) -> tuple[str, Output]:
-        """Return a text and its final output."""
-        request = self.submit(grammar, adapter, **options)
-        last = self.engine.result(request)[-1]
-        return self.text(request), last
-
-    def rejection(self, grammar: Grammar) -> str:
-        last = self.engine.result(self.submit(grammar))[-1]
-        assert last.error is not None
-        assert last.error[0] is ErrorCode.INVALID_REQUEST
-        return last.error[1]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("worded")
-
-
-@pytest.fixture(scope="module", params=[byte_level, sentencepiece_like])
-def worded(request: pytest.FixtureRequest, root: Path) -> Iterator[Worded]:
-    made = Worded(root / request.param.__name__, request.param())
-    yield made
-    made.engine.close()
-
-
-@pytest.fixture
-def fresh(root: Path) -> Iterator[Callable[..., Worded]]:
-    """Starts engines for one test: fresh(**EngineConfig fields)."""
-    made = []
-
-    def start(**config: Any) -> Worded:
-        made.append(Worded(root / "byte_level", byte_level(), **config))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.engine.close()
 
 
 @pytest.mark.parametrize("adapter", [None, "a", "b"])

@@ -12,7 +12,7 @@ import pytest
 from tiny_tokenizers import byte_level
 
 from loragate.engine.grammar.compiler import Compiled, GrammarCompiler, GrammarRejected
-from loragate.engine.grammar.matcher import Matcher
+from loragate.engine.grammar.matcher import GrammarMatcher
 from loragate.engine.grammar.spec import Grammar, GrammarKind
 from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.grammar.vocabulary import read_vocabulary
@@ -98,11 +98,13 @@ def compiled(compiler: GrammarCompiler, schema: dict[str, Any]) -> Compiled:
     return results[0]
 
 
-def drawn(compiler: GrammarCompiler, matcher: Matcher, tokens: tuple[bytes | None, ...], dice: random.Random) -> bytes:
+def drawn(
+    compiler: GrammarCompiler, matcher: GrammarMatcher, tokens: tuple[bytes | None, ...], dice: random.Random
+) -> bytes:
     """Draw a text that prefers to end."""
     text = b""
     while not matcher.complete:
-        mask = compiler.masks.fill([matcher]).view(np.uint8)
+        mask = compiler.masks.fill([matcher.allowed]).view(np.uint8)
         allowed = np.unpackbits(mask, bitorder="little")[:SIZE].nonzero()[0].tolist()
         assert allowed, f"no way on from {text!r}"
         ends = [t for t in allowed if t == EOS or tokens[t] in (b'"', b"]", b"}", b",")]
@@ -118,7 +120,7 @@ def test_accepted_keywords_are_enforced(
 ) -> None:
     judge = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     start = compiled(compiler, schema)
-    assert isinstance(start, Matcher), start
+    assert isinstance(start, GrammarMatcher), start
     dice = random.Random(0)
     for _ in range(12):
         text = drawn(compiler, start.fork(), tokens, dice)
