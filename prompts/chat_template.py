@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import jinja2
 import jinja2.ext
@@ -19,13 +20,19 @@ import jinja2.parser
 import jinja2.runtime
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from loragate.prompts.special_text import SpecialText
+from loragate.prompts.special_text import MARK, SpecialText
 from loragate.prompts.template_traits import read_traits
 
 _MAX_SECONDS = 2.0
 _MAX_CHARACTERS = 32 << 20
 _MAX_REPEAT = 10_000
 _CLOCK_STRIDE = 64  # operations between two checks of the clock
+
+_END = f"{MARK}end{MARK}"  # of the message that is continued; the tokenizer never sees it
+
+Ending = Literal["prompt", "finished", "unfinished"]
+"""Where a rendered chat ends: at the start of the assistant's next message, behind the last message, or at the end of
+the last message's text, which the model continues."""
 
 Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
@@ -50,18 +57,46 @@ class ChatTemplate:
         environment = _environment()
         try:
             self._template = environment.from_string(source)
-            self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(environment.parse(source))
+            self.variables = frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
+            self.takes_tools = "tools" in self.variables
         except jinja2.TemplateError as error:
             raise TemplateError(f"the base model's chat template does not compile: {error}") from error
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, prompt: bool = True) -> str:
-        """Render the messages as text; with `prompt`, up to the start of the assistant's next message.
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        prompt: bool = True,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """Render the messages as text; with `prompt`, up to the start of the assistant's next message. `variables` are
+        further ones of the template.
 
         An empty list of tools is passed to the template as None. Raise TemplateError.
         """
+        return self._render(self._given(messages, tools, variables, prompt=prompt))
+
+    def render_unfinished(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """Render the messages as text up to the end of the last one's content, which is a string, so that the model
+        continues it. Raise TemplateError."""
+        given = self._given(messages, tools, variables, prompt=False)
+        given["messages"][-1]["content"] += _END
+        head, found, _ = self._render(given).rpartition(_END)
+        if not found:
+            raise TemplateError("it does not render the content of the last message")
+        return head
+
+    def _render(self, variables: Mapping[str, Any]) -> str:
         token = _budget.set(_Budget())
         try:
-            return _joined(self._template.generate(**self._variables(messages, tools, prompt)))
+            return _joined(self._template.generate(**variables))
         except (jinja2.TemplateError, _OverBudget) as error:
             raise TemplateError(str(error)) from None
         except Exception as error:  # a template is a program and can raise anything
@@ -69,8 +104,11 @@ class ChatTemplate:
         finally:
             _budget.reset(token)
 
-    def _variables(self, messages: Sequence[Message], tools: Sequence[Tool], prompt: bool) -> dict[str, Any]:
+    def _given(
+        self, messages: Sequence[Message], tools: Sequence[Tool], variables: Mapping[str, Any], *, prompt: bool
+    ) -> dict[str, Any]:
         return {
+            **self.special_text.marked(dict(variables)),
             **self._special_tokens,
             "messages": [self.special_text.marked_message(message) for message in messages],
             "tools": [self.special_text.marked(dict(tool)) for tool in tools] or None,

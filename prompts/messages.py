@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.tools import MAX_TOOLS, MessageToolCall
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.validation import Body, field_error, without
 
 # Fields that clients send back when they append a response unchanged. Empty ones are ignored.
-_EMPTY_ALLOWED = ("annotations", "audio", "function_call", "refusal", "tool_calls", "reasoning_content")
+_EMPTY_ALLOWED = ("audio", "function_call", "refusal", "tool_calls", "reasoning")
+# Fields that do not change the prompt: what OpenAI's helpers add to a response, and marks for another server's cache.
+_IGNORED = frozenset({"annotations", "parsed", "cache_control"})
 
 
 def _text_of(content: Any) -> Any:
@@ -21,46 +23,77 @@ def _text_of(content: Any) -> Any:
 
 
 def _text_of_part(part: Any) -> str:
-    if not isinstance(part, dict) or part.keys() - {"type", "text"} or not isinstance(part.get("text"), str):
-        message = "only parts of the form {'type': 'text', 'text': …} are supported"
+    part = without(part, _IGNORED)
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in ("text", "refusal"):
+        raise PydanticCustomError("content_part", "only parts of type 'text' and 'refusal' are supported", {})
+    if part.keys() - {"type", kind} or not isinstance(part.get(kind), str):
+        message = f"only parts of the form {{'type': '{kind}', '{kind}': …}} are supported"
         raise PydanticCustomError("content_part", "{message}", {"message": message})
-    if part.get("type") != "text":
-        raise PydanticCustomError("content_part", "only parts of type 'text' are supported", {})
-    return str(part["text"])
+    return str(part[kind])
 
 
 class TextPart(Body):
-    """One part of a message's content."""
+    """One part of a message's content. `cache_control` has no effect: a prefix that repeats is always cached."""
 
     type: Literal["text"]
     text: str
+    cache_control: dict[str, Any] | None = None
+
+
+class RefusalPart(Body):
+    """A part of an assistant's message that is sent back; its text is part of the content."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+def _describe(schema: dict[str, Any]) -> None:
+    schema["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(_IGNORED)}
+    schema["properties"]["refusal"] = {
+        "anyOf": [{"type": "string"}, {"type": "null"}],
+        "description": "The assistant's words, if `content` is empty.",
+    }
 
 
 class ChatMessage(Body):
     """One message. `developer` is OpenAI's newer name for `system`; chat templates know the older one."""
 
+    model_config = ConfigDict(json_schema_extra=_describe)
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart] | None)] = None
+    content: Annotated[
+        str | None, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart | RefusalPart] | None)
+    ] = None
     name: Annotated[str, StringConstraints(max_length=256)] | None = None
     tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+    reasoning: str | None = None  # of the assistant, before its content
 
     @model_validator(mode="before")
     @classmethod
     def _drop_empty_fields(cls, message: Any) -> Any:
         if not isinstance(message, dict):
             return message
+        message = dict(message)
+        older = message.pop("reasoning_content", None)  # DeepSeek's name
+        if older is not None and message.get("reasoning") is None:
+            message["reasoning"] = older
         kept = {
-            key: value for key, value in message.items() if key not in _EMPTY_ALLOWED or value not in (None, [], "")
+            key: value
+            for key, value in without(message, _IGNORED).items()
+            if key not in _EMPTY_ALLOWED or value not in ([], "")
         }
-        for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+        if kept.get("role") == "assistant" and "refusal" in kept and not kept.get("content"):
+            kept["content"] = kept.pop("refusal")
+        for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool"), ("reasoning", "assistant")):
             if kept.get(field) is not None and kept.get("role") != role:
                 raise field_error(field, f"it is only allowed in messages of role '{role}'")
         return kept
 
     @model_validator(mode="after")
     def _require_content(self) -> "ChatMessage":
-        if self.content is None and not self.tool_calls:
+        if self.content is None and not self.tool_calls and self.reasoning is None:
             raise field_error("content", "this field is required")
         if self.role == "tool" and self.tool_call_id is None:
             raise field_error("tool_call_id", "this field is required")

@@ -38,6 +38,8 @@ def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -
     for message in messages:
         fields: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role}
         fields["content"] = message.content if message.content is not None or traits.null_content else ""
+        if message.reasoning:
+            _add_reasoning(fields, message.reasoning, traits)
         if message.name is not None:
             fields["name"] = message.name
         if message.tool_calls:
@@ -50,12 +52,20 @@ def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -
     return rendered
 
 
+def _add_reasoning(fields: dict[str, Any], reasoning: str, traits: TemplateTraits) -> None:
+    """Add the reasoning where the template reads it; a template that reads none omits it, as its model expects."""
+    if traits.reasoning_parts:
+        content = [{"type": "thinking", "thinking": reasoning, "closed": True}]
+        fields["content"] = content + ([{"type": "text", "text": fields["content"]}] if fields["content"] else [])
+    for name in traits.reasoning_fields:
+        fields[name] = reasoning
+
+
 def rendered_size(messages: Sequence[ChatMessage]) -> int:
     """Return the cost of rendering the messages, in characters."""
     calls = [call for message in messages for call in message.tool_calls or ()]
-    characters = sum(len(message.content or "") for message in messages) + sum(
-        len(call.function.arguments) for call in calls
-    )
+    characters = sum(len(message.content or "") + len(message.reasoning or "") for message in messages)
+    characters += sum(len(call.function.arguments) for call in calls)
     return characters + _CHARACTERS_OF_A_MESSAGE * (len(messages) + len(calls))
 
 

@@ -116,10 +116,14 @@ class TextTokenizer:
         """The number of tokens, including added ones."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of a whole sequence, without special tokens."""
-        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True)
+    def decode(self, token_ids: Sequence[int], *, special: bool = False) -> str:
+        """Return the text of a whole sequence; with `special`, special tokens are spelled in it."""
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=not special)
         return text
+
+    def token_strs(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the tokens as the vocabulary spells them; "" for an id that it does not have."""
+        return [self._tokenizer.id_to_token(id_) or "" for id_ in token_ids]
 
 
 def _stable_tokens(words: Sequence[int | None]) -> int:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, ConfigDict, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.validation import Body, field_error, without
 
 MAX_TOOLS = 128
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -37,11 +37,22 @@ class FunctionDefinition(Body):
         return self.parameters or _NO_ARGUMENTS
 
 
+def _describe(schema: dict[str, Any]) -> None:
+    schema["properties"]["cache_control"] = {"description": "Accepted, without effect."}
+
+
 class Tool(Body):
     """One entry of `tools`."""
 
+    model_config = ConfigDict(json_schema_extra=_describe)
+
     type: Literal["function"]
     function: FunctionDefinition
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_ignored(cls, tool: Any) -> Any:
+        return without(tool, ("cache_control",))
 
     def for_template(self) -> dict[str, Any]:
         """Return the tool in the form that chat templates expect."""
@@ -59,20 +70,31 @@ class CalledFunction(Body):
     name: FunctionName
     arguments: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_ignored(cls, function: Any) -> Any:
+        return without(function, ("parsed_arguments",))  # OpenAI's helpers add it
+
 
 class MessageToolCall(Body):
     """One entry of an assistant message's `tool_calls`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_ignored(cls, call: Any) -> Any:
+        return without(call, ("index", "cache_control"))  # calls that were put together from a stream have an index
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
     type: Literal["function"]
     function: CalledFunction
 
 
-def tool_names(tools: Sequence[Tool]) -> set[str]:
-    """Return the names of the tools. Raise a field error for a repeated name."""
+def tool_names(tools: Sequence[Tool], field: str = "tools") -> set[str]:
+    """Return the names of the tools. Raise an error of the request's field for a repeated name."""
     names: set[str] = set()
     for position, tool in enumerate(tools):
         if tool.function.name in names:
-            raise field_error(f"tools.{position}.function.name", "another tool has the same name")
+            path = f"{field}.{position}.name" if field == "functions" else f"{field}.{position}.function.name"
+            raise field_error(path, "another tool has the same name")
         names.add(tool.function.name)
     return names

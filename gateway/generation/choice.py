@@ -1,10 +1,12 @@
-"""One completion: from token ids to text that may be sent."""
+"""One completion: from token ids to reasoning and text that may be sent."""
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from loragate.gateway.generation.output import FinishReason, TextDelta, TokenLogprob
 from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.reasoning.format import Divided
 from loragate.gateway.text.detokenizer import detokenizer
 from loragate.gateway.text.stop_strings import StopMatcher
 from loragate.v1 import engine_pb2 as pb
@@ -13,51 +15,85 @@ _REASONS: dict[int, FinishReason] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_RE
 
 
 class Choice:
-    """Detokenizes, matches stop strings, and releases the logprob of a token together with the token's text."""
+    """Detokenizes, separates reasoning, matches stop strings, and releases the logprob of a token together with the
+    token's text.
+
+    Stop strings and logprobs are those of the answer only.
+    """
 
     def __init__(self, request: GenerationRequest, prompt: Sequence[int], index: int) -> None:
         self.index = index
         self.finished = False
         shown = request.base.tool_tokens.values() if request.tools else ()
         self._detokenizer = detokenizer(request.base.tokenizer, prompt, shown)
+        use = request.reasoning
+        self._reader = None if use is None else use.reader(calls=request.tools is not None)
+        self._shows_reasoning = use is not None and use.include
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
         self._keep_stop_token = request.include_stop
         self._stop_tokens = frozenset((*request.base.manifest.eos_token_ids, *request.sampling.stop_token_ids))
         self._decoded = 0  # characters decoded from tokens so far
         self._sent = 0  # characters of them released so far
+        self._reasoning: list[str] = []  # of the current delta
+        self._reasoning_tokens = 0
         self._waiting: deque[tuple[int, TokenLogprob]] = deque()  # with the end of the token's text
 
     def push(self, delta: pb.Delta) -> TextDelta:
         """Return what the engine's delta adds. Tokens after a stop string are neither sent nor counted."""
         text, tokens = "", 0
+        self._reasoning, self._reasoning_tokens = [], 0
         for position, token_id in enumerate(delta.token_ids):
             tokens += 1
             if self._is_stop_token(delta, position):
                 break
             piece = self._detokenizer.push(token_id)
+            if self._reader is not None:
+                divided = self._reader.push(token_id, piece)
+                self._add_reasoning(divided)
+                if divided.is_reasoning and not divided.answer:
+                    continue
+                piece = divided.answer
             self._wait(delta, position, len(piece))
             matched = self._matcher.push(piece)
             text += matched.text
-            if matched.stopped:
-                return self._end(text, tokens, "stop", cut=True)
+            if matched.stop is not None:
+                return self._end(text, tokens, "stop", matched.stop)
         if delta.finish_reason:
             return self._finish(text, tokens, _REASONS[delta.finish_reason])
         self._sent += len(text)
-        return TextDelta(self.index, text, tokens, self._released())
+        return self._delta(text, tokens, self._released())
 
     def _finish(self, text: str, tokens: int, reason: FinishReason) -> TextDelta:
         rest = self._detokenizer.finish()
+        if self._reader is not None:
+            divided = self._reader.finish(rest)
+            self._add_reasoning(divided)
+            rest = divided.answer
         self._decoded += len(rest)
         matched = self._matcher.push(rest)
-        if matched.stopped:
-            return self._end(text + matched.text, tokens, "stop", cut=True)
-        return self._end(text + matched.text + self._matcher.finish(), tokens, reason, cut=False)
+        if matched.stop is not None:
+            return self._end(text + matched.text, tokens, "stop", matched.stop)
+        return self._end(text + matched.text + self._matcher.finish(), tokens, reason)
 
-    def _end(self, text: str, tokens: int, reason: FinishReason, *, cut: bool) -> TextDelta:
+    def _end(self, text: str, tokens: int, reason: FinishReason, stop: str | None = None) -> TextDelta:
         self.finished = True
         self._sent += len(text)
-        kept = tuple(token for _, token in self._waiting if not cut or token.offset < self._sent)
-        return TextDelta(self.index, text, tokens, kept, reason)
+        kept = tuple(token for _, token in self._waiting if stop is None or token.offset < self._sent)
+        delta = self._delta(text, tokens, kept, reason)
+        return delta if stop is None else replace(delta, stop=stop)
+
+    def _add_reasoning(self, divided: Divided) -> None:
+        self._reasoning_tokens += divided.is_reasoning
+        if divided.reasoning and self._shows_reasoning:
+            self._reasoning.append(divided.reasoning)
+
+    def _delta(
+        self, text: str, tokens: int, logprobs: tuple[TokenLogprob, ...], reason: FinishReason | None = None
+    ) -> TextDelta:
+        if self._reader is None:
+            return TextDelta(self.index, text, tokens, logprobs, reason)
+        reasoning = "".join(self._reasoning)
+        return TextDelta(self.index, text, tokens, logprobs, reason, 0, reasoning, self._reasoning_tokens)
 
     def _is_stop_token(self, delta: pb.Delta, position: int) -> bool:
         """Return whether the token is EOS or a stop token id, which ends the completion without being part of its text.

@@ -25,8 +25,10 @@ class TokenLogprob:
 class TextDelta:
     """A piece of completion `index`. `tokens` were generated for it and are billed; its text may still be empty.
 
+    `text` is part of the answer, `reasoning` of what the model wrote before it; `reasoning_tokens` of the tokens were.
+
     `cached_tokens` of the prompt were found in the prefix cache; they are reported once per prompt, with its first
-    completion.
+    completion. `stop` is the stop string that ended it.
     """
 
     index: int
@@ -35,11 +37,14 @@ class TextDelta:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished completion."""
+    """A finished completion: its answer, the reasoning before it, and the stop string that ended it."""
 
     index: int
     text: str
@@ -47,6 +52,9 @@ class Completion:
     logprobs: tuple[TokenLogprob, ...]
     finish_reason: FinishReason
     cached_tokens: int = 0
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+    stop: str | None = None
 
 
 async def put_together(deltas: AsyncGenerator[TextDelta, None], completions: int) -> list[Completion]:
@@ -64,17 +72,21 @@ class _Draft:
     def __init__(self, index: int) -> None:
         self._index = index
         self._text: list[str] = []
-        self._tokens = 0
+        self._reasoning: list[str] = []
+        self._tokens = self._cached_tokens = self._reasoning_tokens = 0
         self._logprobs: list[TokenLogprob] = []
         self._finish_reason: FinishReason | None = None
-        self._cached_tokens = 0
+        self._stop: str | None = None
 
     def add(self, delta: TextDelta) -> None:
         self._text.append(delta.text)
+        self._reasoning.append(delta.reasoning)
         self._tokens += delta.tokens
+        self._cached_tokens += delta.cached_tokens
+        self._reasoning_tokens += delta.reasoning_tokens
         self._logprobs.extend(delta.logprobs)
         self._finish_reason = delta.finish_reason
-        self._cached_tokens += delta.cached_tokens
+        self._stop = delta.stop
 
     def completion(self) -> Completion:
         assert self._finish_reason is not None, "the stream ended before this completion did"
@@ -85,4 +97,7 @@ class _Draft:
             tuple(self._logprobs),
             self._finish_reason,
             self._cached_tokens,
+            "".join(self._reasoning),
+            self._reasoning_tokens,
+            self._stop,
         )

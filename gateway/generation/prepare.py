@@ -1,7 +1,7 @@
 """Preparation of requests: from request bodies to checked generation requests."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -10,10 +10,12 @@ from loragate.adapter_store.usage.service_quality import Reason
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint, tool_use
+from loragate.gateway.generation.constraint import Constraint, chat_constraint, check_takes_tools, constraint, tool_use
+from loragate.gateway.generation.reasoning import ReasoningUse, reasoning_use, template_variables
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target, share_of
 from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.generation.tokenize import (
+    ChatPrompt,
     PromptTokenizer,
     chat_size,
     check_length,
@@ -27,6 +29,7 @@ from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.sampling import SamplingFields
+from loragate.gateway.schemas.inference.tokens import DetokenizeRequest, TokenizeRequest
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.message import ToolUse
 from loragate.gateway.tracing.current import step
@@ -68,8 +71,9 @@ class RequestPreparer:
         lease = await self._charge_first(caller, target, size, n * (body.token_limit or EXTENSION))
         with _settled_on_error(lease):
             with step("tokenize"):
-                prompt = await self._tokenizer.chat(base, caller.tenant_id, size, body.messages, body.usable_tools)
+                prompt = await self._tokenizer.chat(base, caller.tenant_id, size, _chat_prompt(base, body))
             limit = room_for_completion(base, len(prompt), body.token_limit, config.default_chat_tokens, "messages")
+            grammar = await _constraint(base, body, tools)
             return GenerationRequest(
                 target=target,
                 base=base,
@@ -78,13 +82,22 @@ class RequestPreparer:
                 n=n,
                 stop=tuple(body.stop or ()),
                 include_stop=bool(body.include_stop_str_in_output),
-                constraint=await _constraint(base, body, tools),
+                constraint=grammar,
                 tools=tools,
+                reasoning=self._reasoning(base, body, prompt, constrained=grammar is not None),
                 draft_tokens=body.draft_tokens or 0,
                 share=share_of(caller, body.priority, config),
                 open_ended=body.token_limit is None,
                 lease=lease,
             )
+
+    def _reasoning(
+        self, base: BaseModel, body: ChatRequest, prompt: Sequence[int], *, constrained: bool
+    ) -> ReasoningUse | None:
+        if base.reasoning is None:
+            return None
+        as_content = self._config.reasoning_content
+        return reasoning_use(base.reasoning, base, body, prompt, constrained=constrained, as_content=as_content)
 
     async def completion(self, caller: TenantPrincipal, body: CompletionRequest) -> GenerationRequest:
         """Prepare a text completion. Raise ApiError and StoreError."""
@@ -120,7 +133,12 @@ class RequestPreparer:
     async def embeddings(self, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
         """Prepare a request for embeddings. Raise ApiError and StoreError."""
         base = self._link.base
-        target = await self._target(caller, base, body.model, body.user or None)
+        if body.dimensions not in (None, base.width):
+            reason = (
+                f"this model's vectors have {base.width} numbers" if base.width else "vectors have their full length"
+            )
+            raise _out_of_range("dimensions", f"{reason}, and are not cut: leave it out")
+        target = await self._target(caller, base, body.model, body.sticky_key)
         if "" in body.inputs:
             raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
         size = prompts_size(base, body.inputs, "input")
@@ -131,6 +149,61 @@ class RequestPreparer:
             check_length(base, max(map(len, prompts)), "input")
             share = share_of(caller, body.priority, self._config)
             return PoolingRequest(target, prompts, body.engine_pooling, share, lease)
+
+    async def tokens(self, caller: TenantPrincipal, body: TokenizeRequest) -> tuple[list[int], dict[str, str]]:
+        """Return the tokens of a prompt or a chat, charged to the limits, and the headers of the response. Raise
+        ApiError and StoreError."""
+        base, tokenizer = self._link.base, self._tokenizer
+        target = await self._resolver.resolve(caller, base, body.model or base.id)
+        if body.tools:
+            check_takes_tools(base)
+        size = prompts_size(base, [body.prompt or ""], "prompt")
+        if body.messages is not None:
+            size = chat_size(base, body.messages)
+        lease = await self._reserve(caller, target, size // _CHARACTERS_PER_CHARGED_TOKEN)
+        with _Charge(lease, target.headers) as charge:
+            if body.messages is None:
+                plain = body.add_special_tokens is not False
+                tokens = await tokenizer.text(base, caller.tenant_id, body.prompt or "", plain=plain)
+            else:
+                chat = ChatPrompt(body.messages, body.tools or (), body.ending)
+                plain = bool(body.add_special_tokens)
+                tokens = await tokenizer.chat(base, caller.tenant_id, size, chat, plain=plain)
+            charge.tokens = len(tokens)
+        return tokens, charge.headers
+
+    async def chat_tokens(self, caller: TenantPrincipal, body: ChatRequest) -> tuple[list[int], dict[str, str]]:
+        """Return the tokens of the prompt that `chat` would prepare, charged to the limits, and the headers of the
+        response. Raise ApiError and StoreError."""
+        base = self._link.base
+        target = await self._resolver.resolve(caller, base, body.model)
+        if body.usable_tools:
+            check_takes_tools(base)
+        size = chat_size(base, body.messages)
+        lease = await self._reserve(caller, target, size // _CHARACTERS_PER_CHARGED_TOKEN)
+        with _Charge(lease, target.headers) as charge:
+            tokens = await self._tokenizer.chat(base, caller.tenant_id, size, _chat_prompt(base, body))
+            charge.tokens = len(tokens)
+        return tokens, charge.headers
+
+    async def text(self, caller: TenantPrincipal, body: DetokenizeRequest) -> tuple[str, dict[str, str]]:
+        """Return the text of tokens, charged to the limits, and the headers of the response. Raise ApiError and
+        StoreError."""
+        base = self._link.base
+        target = await self._resolver.resolve(caller, base, body.model or base.id)
+        check_length(base, len(body.tokens), "tokens")
+        lease = await self._reserve(caller, target, len(body.tokens))
+        with _Charge(lease, target.headers) as charge:
+            text = await self._tokenizer.spelled(base, caller.tenant_id, body.tokens)
+            charge.tokens = len(body.tokens)
+        return text, charge.headers
+
+    async def _reserve(self, caller: TenantPrincipal, target: Target, tokens: int) -> Lease:
+        try:
+            return await self._limiter.admit(caller, target.adapter, tokens)
+        except RateLimited:
+            self._on_rejection(caller.tenant_id, Reason.LIMIT)
+            raise
 
     async def _target(self, caller: TenantPrincipal, base: BaseModel, model: str, user: str | None) -> Target:
         target = await self._resolver.resolve(caller, base, model, user)
@@ -144,17 +217,30 @@ class RequestPreparer:
         if characters < _CHARGED_FIRST_CHARACTERS:
             return None
         tokens = characters // _CHARACTERS_PER_CHARGED_TOKEN + min(completion_tokens, self._link.base.max_model_len)
-        try:
-            return await self._limiter.admit(caller, target.adapter, tokens)
-        except RateLimited:
-            self._on_rejection(caller.tenant_id, Reason.LIMIT)
-            raise
+        return await self._reserve(caller, target, tokens)
 
     def _checked_n(self, body: SamplingFields) -> int:
         n = body.n or 1
         if n > self._config.max_n:
             raise _out_of_range("n", f"at most {self._config.max_n} completions are allowed")
         return n
+
+
+class _Charge:
+    """What a request that generates nothing is charged: its `tokens` once the block ends, none if it fails."""
+
+    def __init__(self, lease: Lease, headers: Mapping[str, str]) -> None:
+        self.headers = {**headers, **lease.headers}
+        self.tokens = 0
+        self._lease = lease
+
+    def __enter__(self) -> "_Charge":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.tokens > self._lease.reserved:
+            self._lease.extend(self.tokens)
+        self._lease.settle(self.tokens)
 
 
 @contextmanager
@@ -165,6 +251,11 @@ def _settled_on_error(lease: Lease | None) -> Iterator[None]:
         if lease is not None:
             lease.settle(0)
         raise
+
+
+def _chat_prompt(base: BaseModel, body: ChatRequest) -> ChatPrompt:
+    variables = template_variables(base, body) if body.sets_variables else {}
+    return ChatPrompt(body.messages, body.usable_tools, body.ending, variables)
 
 
 async def _constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -> Constraint | None:

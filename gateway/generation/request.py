@@ -10,6 +10,7 @@ from loragate.adapter_store.adapters.adapter import ResolvedAdapter
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.generation.constraint import Constraint
+from loragate.gateway.generation.reasoning import ReasoningUse
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.message import ToolUse
@@ -57,6 +58,7 @@ class GenerationRequest:
     include_stop: bool = False
     constraint: Constraint | None = None  # None: any text
     tools: ToolUse | None = None  # their calls are parsed from the text
+    reasoning: ReasoningUse | None = None  # None: all text is the answer
     draft_tokens: int = 0  # the maximum per step
     share: pb.Share | None = None  # its place in the engine's order; None: that of any request of the tenant
     open_ended: bool = False  # the caller gave no limit: `sampling.max_tokens` is a default

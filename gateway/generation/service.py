@@ -130,6 +130,7 @@ def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:
         sampling=request.sampling,
         n=request.n,
         grammar=None if request.constraint is None else request.constraint.grammar,
+        thinking=None if request.reasoning is None else request.reasoning.segment,
         draft_tokens=request.draft_tokens,
         share=request.share or pb.Share(tenant_id=request.target.tenant_id),
     )

@@ -1,13 +1,15 @@
 """Tokenization of prompts, of long ones in other threads, and what they leave of the context window."""
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
-from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.errors import ContextLengthExceeded, InvalidRequest
 from loragate.gateway.generation.tokenizing_threads import TokenizingThreads
 from loragate.gateway.schemas.inference.prompts import Prompt
 from loragate.gateway.text.base_model import BaseModel
-from loragate.prompts.chat_template import ChatTemplate, TemplateError
+from loragate.prompts.chat_template import ChatTemplate, Ending, TemplateError
 from loragate.prompts.messages import ChatMessage
 from loragate.prompts.template_messages import rendered_size, template_messages
 from loragate.prompts.tools import Tool
@@ -15,6 +17,7 @@ from loragate.prompts.tools import Tool
 T = TypeVar("T")
 
 _INLINE_CHARACTERS = 4096  # rendering and tokenizing this much takes about a millisecond
+_INLINE_TOKENS = 1024  # decoding so many takes about as long
 _MAX_BYTES_PER_TOKEN = 16  # more than any text has, over the length of a context
 _PIECE_CHARACTERS = 32 << 10  # encoding so many takes a tenth of a millisecond
 
@@ -36,6 +39,15 @@ def prompts_size(base: BaseModel, prompts: Sequence[Prompt], param: str) -> int:
     return sum(map(len, prompts))
 
 
+class ChatPrompt(NamedTuple):
+    """What a chat template renders. `variables` are the template's own ones that the request sets."""
+
+    messages: Sequence[ChatMessage]
+    tools: Sequence[Tool] = ()
+    ending: Ending = "prompt"
+    variables: Mapping[str, Any] = MappingProxyType({})
+
+
 class PromptTokenizer:
     """One per process. `special_tokens`: plain prompts may contain special tokens, spelled or as ids."""
 
@@ -44,9 +56,10 @@ class PromptTokenizer:
         self._special_tokens = special_tokens
 
     async def chat(
-        self, base: BaseModel, tenant_id: str, size: int, messages: Sequence[ChatMessage], tools: Sequence[Tool]
+        self, base: BaseModel, tenant_id: str, size: int, chat: ChatPrompt, *, plain: bool = False
     ) -> list[int]:
-        """Render and tokenize the messages, whose `chat_size` is `size`.
+        """Render and tokenize the messages, whose `chat_size` is `size`. With `plain`, the tokenizer adds the special
+        tokens of a plain prompt, too.
 
         Raise InvalidRequest for messages that the base model's template rejects or that exceed the context,
         TooManyRequests and Unavailable if too much text is being tokenized.
@@ -58,9 +71,10 @@ class PromptTokenizer:
                 param="messages",
                 code="no_chat_template",
             )
-        if not tools and size <= _INLINE_CHARACTERS:  # a tool may have a schema of any size
-            return _chat_to_tokens(base, template, messages, tools)
-        return await self._threads.run(tenant_id, size, lambda: _chat_to_tokens(base, template, messages, tools))
+        if not chat.tools and size <= _INLINE_CHARACTERS:  # a tool may have a schema of any size
+            return _chat_to_tokens(base, template, chat, plain=plain)
+        work = partial(_chat_to_tokens, base, template, chat, plain=plain)
+        return await self._threads.run(tenant_id, size, work)
 
     async def prompts(
         self, base: BaseModel, tenant_id: str, size: int, prompts: Sequence[Prompt], param: str
@@ -74,6 +88,31 @@ class PromptTokenizer:
         if size <= _INLINE_CHARACTERS:
             return self._tokens_of(base, prompts, param)
         return await self._threads.run(tenant_id, size, lambda: self._tokens_of(base, prompts, param))
+
+    async def text(self, base: BaseModel, tenant_id: str, text: str, *, plain: bool) -> list[int]:
+        """Tokenize one text, which may be empty; with `plain`, with the special tokens of a plain prompt. Raise as
+        `prompts` does."""
+        _check_size(base, len(text), "prompt")
+        marked = text if self._special_tokens else base.tokenizer.special_text.marked(text)
+        work = partial(_encoded, base, marked, "prompt", plain=plain)
+        if len(text) <= _INLINE_CHARACTERS:
+            return work()
+        return await self._threads.run(tenant_id, len(text), work)
+
+    async def spelled(self, base: BaseModel, tenant_id: str, tokens: Sequence[int]) -> str:
+        """Return the text of token ids, with special tokens. Raise InvalidRequest for ids outside the vocabulary and
+        for more than the context has, TooManyRequests and Unavailable as `prompts` does."""
+        check_length(base, len(tokens), "tokens")
+        if not base.accepts(tokens):
+            raise InvalidRequest(
+                f"Invalid 'tokens': token ids must be from 0 to {base.manifest.vocab_size - 1}.",
+                param="tokens",
+                code="invalid_value",
+            )
+        work = partial(base.tokenizer.decode, tokens, special=True)
+        if len(tokens) <= _INLINE_TOKENS:
+            return work()
+        return await self._threads.run(tenant_id, len(tokens), work)
 
     def _tokens_of(self, base: BaseModel, prompts: Sequence[Prompt], param: str) -> tuple[Sequence[int], ...]:
         return tuple(self._prompt_to_tokens(base, prompt, param) for prompt in prompts)
@@ -98,21 +137,24 @@ class PromptTokenizer:
         return prompt
 
 
-def _chat_to_tokens(
-    base: BaseModel, template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[Tool]
-) -> list[int]:
+def _chat_to_tokens(base: BaseModel, template: ChatTemplate, chat: ChatPrompt, *, plain: bool) -> list[int]:
     try:
-        rendered = template.render(
-            template_messages(messages, template.traits), [tool.for_template() for tool in tools]
-        )
+        rendered = _rendered(template, chat)
     except TemplateError as error:
         raise InvalidRequest(
             f"The chat template rejected the messages: {error}.", param="messages", code="invalid_messages"
         ) from None
-    tokens = _encoded(base, rendered, "messages", plain=False)
+    tokens = _encoded(base, rendered, "messages", plain=plain)
     if not tokens:
         raise InvalidRequest("The chat template rendered nothing.", param="messages", code="invalid_messages")
     return tokens
+
+
+def _rendered(template: ChatTemplate, chat: ChatPrompt) -> str:
+    given, described = template_messages(chat.messages, template.traits), [tool.for_template() for tool in chat.tools]
+    if chat.ending == "unfinished":
+        return template.render_unfinished(given, described, variables=chat.variables)
+    return template.render(given, described, prompt=chat.ending == "prompt", variables=chat.variables)
 
 
 def _encoded(base: BaseModel, text: str, param: str, *, plain: bool) -> list[int]:
@@ -122,7 +164,7 @@ def _encoded(base: BaseModel, text: str, param: str, *, plain: bool) -> list[int
         _check_size(base, utf8_size(text, _MAX_BYTES_PER_TOKEN * limit), param)
         least = tokenizer.least_tokens(text, limit, plain=plain)
         if least > limit:
-            raise _exceeded(base, f"your {param} resulted in at least {least} tokens", param, f"the {param}")
+            raise _exceeded(base, f"your {param} resulted in at least {least} tokens", param, least)
     tokens = tokenizer.encode_text(text) if plain else tokenizer.encode_chat(text)
     check_length(base, len(tokens), param)
     return tokens
@@ -148,18 +190,18 @@ def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None,
     """
     left = base.max_model_len - prompt_tokens
     if left < 1:
-        raise _exceeded(base, f"your {param} resulted in {prompt_tokens} tokens", param, f"the {param}")
+        raise _exceeded(base, f"your {param} resulted in {prompt_tokens} tokens", param, prompt_tokens)
     if wanted is not None and wanted > left:
         parts = f"{prompt_tokens} in the {param}, {wanted} in the completion"
         asked = f"you requested {prompt_tokens + wanted} tokens ({parts})"
-        raise _exceeded(base, asked, param, f"the {param} or completion")
+        raise _exceeded(base, asked, param, prompt_tokens, wanted)
     return min(default, left) if wanted is None else wanted
 
 
 def check_length(base: BaseModel, tokens: int, param: str) -> None:
     """Raise InvalidRequest if the tokens do not fit the context, for requests that generate nothing."""
     if tokens > base.max_model_len:
-        raise _exceeded(base, f"your {param} resulted in {tokens} tokens", param, f"the {param}")
+        raise _exceeded(base, f"your {param} resulted in {tokens} tokens", param, tokens)
 
 
 def _check_size(base: BaseModel, size: int, param: str) -> None:
@@ -167,13 +209,16 @@ def _check_size(base: BaseModel, size: int, param: str) -> None:
     least = -(-size // _MAX_BYTES_PER_TOKEN)
     if least > base.max_model_len:
         fact = f"your {param} resulted in at least {least} tokens, at {_MAX_BYTES_PER_TOKEN} bytes each"
-        raise _exceeded(base, fact, param, f"the {param}")
+        raise _exceeded(base, fact, param, least)
 
 
-def _exceeded(base: BaseModel, fact: str, param: str, reduce: str) -> InvalidRequest:
-    return InvalidRequest(
+def _exceeded(base: BaseModel, fact: str, param: str, tokens: int, wanted: int | None = None) -> ContextLengthExceeded:
+    reduce = f"the {param}" if wanted is None else f"the {param} or completion"
+    return ContextLengthExceeded(
         f"This model's maximum context length is {base.max_model_len} tokens. However, {fact}. "
         f"Please reduce the length of {reduce}.",
         param=param,
-        code="context_length_exceeded",
+        limit=base.max_model_len,
+        prompt_tokens=tokens,
+        completion_tokens=wanted,
     )

@@ -7,12 +7,14 @@ end at the same position.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from loragate.gateway.tools.text_stream import held_back
+
 
 class Matched(NamedTuple):
-    """`text` can be sent now; `stopped`: a stop string ended the completion."""
+    """`text` can be sent now; `stop` is the stop string that ended the completion, None if none did."""
 
     text: str
-    stopped: bool
+    stop: str | None
 
 
 class StopMatcher:
@@ -25,27 +27,19 @@ class StopMatcher:
         self._held = ""
 
     def push(self, text: str) -> Matched:
-        """Add text. Do not use the matcher after `stopped`."""
+        """Add text. Do not use the matcher after a `stop`."""
         if not self._stops:
-            return Matched(text, stopped=False)
+            return Matched(text, stop=None)
         text = self._held + text
         spans = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if spans:
             end, start = min(spans)
-            return Matched(text[: end if self._include_stop else start], stopped=True)
-        held = self._longest_prefix_at_end(text)
+            return Matched(text[: end if self._include_stop else start], stop=text[start:end])
+        held = held_back(text, self._stops)
         self._held = text[len(text) - held :]
-        return Matched(text[: len(text) - held], stopped=False)
+        return Matched(text[: len(text) - held], stop=None)
 
     def finish(self) -> str:
         """Return the text held back, after the last text."""
         text, self._held = self._held, ""
         return text
-
-    def _longest_prefix_at_end(self, text: str) -> int:
-        longest = max((len(stop) for stop in self._stops), default=0)
-        for length in range(min(longest - 1, len(text)), 0, -1):
-            tail = text[-length:]
-            if any(stop.startswith(tail) for stop in self._stops):
-                return length
-        return 0

@@ -89,12 +89,14 @@ class MessageReader:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A request's use of tools. `named`: the caller chose the function, not the model."""
+    """A request's use of tools. `named`: the caller chose the function, not the model. `as_function_call`: the request
+    has `functions`, the older name of tools, so the answer has one `function_call`."""
 
     format: ToolFormat
     tools: Tools
     parallel: bool = True
     named: bool = False
+    as_function_call: bool = False
 
     def reader(self) -> MessageReader:
         """Return a reader for one completion."""

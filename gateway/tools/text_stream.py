@@ -116,7 +116,7 @@ def until(stream: TextStream, make: Callable[[str], Event], *markers: str) -> St
         found = [(at, marker) for marker in markers if (at := stream.find(marker)) >= 0]
         at, marker = min(found, default=(stream.available, None))
         if marker is None and not stream.ended:
-            at -= _held(stream.peek(), markers)
+            at -= held_back(stream.peek(), markers)
         stream.take(at)
         if piece := stream.commit():
             yield make(piece)
@@ -144,7 +144,7 @@ def content_until(stream: TextStream, *markers: str) -> Steps[str | None]:
     return (yield from until(stream, Content, *markers))
 
 
-def _held(text: str, markers: tuple[str, ...]) -> int:
+def held_back(text: str, markers: tuple[str, ...]) -> int:
     """Return the length of the text's longest suffix that may be the beginning of a marker."""
     longest = max(map(len, markers), default=0)
     for length in range(min(longest - 1, len(text)), 0, -1):

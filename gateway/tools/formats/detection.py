@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from loragate.gateway.tools.format import ToolFormat
 from loragate.gateway.tools.formats.deepseek import CALL_BEGIN, DeepSeek
 from loragate.gateway.tools.formats.glm import Glm
+from loragate.gateway.tools.formats.harmony import CHANNEL, MESSAGE, HarmonyCalls
 from loragate.gateway.tools.formats.hermes import OPEN, Hermes
 from loragate.gateway.tools.formats.llama_json import TAG, LlamaJson
 from loragate.gateway.tools.formats.mistral import ARGS, CALLS, Mistral
@@ -21,10 +22,12 @@ FORMATS: Mapping[str, ToolFormat] = {
     "glm": Glm(),
     "deepseek": DeepSeek(fenced=True),
     "deepseek_v3_1": DeepSeek(fenced=False),
+    "harmony": HarmonyCalls(),
 }
 
 # The first format whose marks are all in the template; otherwise the first whose marks are all tokens.
 _MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("harmony", (CHANNEL, MESSAGE)),
     ("mistral_named", (CALLS, ARGS)),
     ("mistral", (CALLS,)),
     ("deepseek", (CALL_BEGIN, "```json")),

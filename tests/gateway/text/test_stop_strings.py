@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from loragate.gateway.text.stop_strings import StopMatcher
 
 
-def _reference(text: str, stops: Sequence[str], include: bool) -> tuple[str, bool]:
-    """Return the first position where a stop string ends, with the longest one there."""
+def _reference(text: str, stops: Sequence[str], include: bool) -> tuple[str, str | None]:
+    """Return the text up to the first position where a stop string ends, and the longest one there."""
     for end in range(1, len(text) + 1):
         found = [stop for stop in stops if text[:end].endswith(stop)]
         if found:
-            return text[: end if include else end - len(max(found, key=len))], True
-    return text, False
+            stop = max(found, key=len)
+            return text[: end if include else end - len(stop)], stop
+    return text, None
 
 
 @given(
@@ -25,24 +26,24 @@ def _reference(text: str, stops: Sequence[str], include: bool) -> tuple[str, boo
 )
 def test_any_split_gives_the_same_result(pieces: list[str], stops: list[str], include: bool) -> None:
     matcher = StopMatcher(stops, include_stop=include)
-    sent, stopped = "", False
+    sent, stop = "", None
     for piece in pieces:
-        text, stopped = matcher.push(piece)
+        text, stop = matcher.push(piece)
         sent += text
-        if stopped:
+        if stop is not None:
             break
     else:
         sent += matcher.finish()
-    assert (sent, stopped) == _reference("".join(pieces), stops, include)
+    assert (sent, stop) == _reference("".join(pieces), stops, include)
 
 
 def test_only_a_possible_beginning_is_held_back() -> None:
     matcher = StopMatcher(["</end>"])
-    assert matcher.push("text <") == ("text ", False)
-    assert matcher.push("/e") == ("", False)
-    assert matcher.push("x") == ("</ex", False)
-    assert matcher.push("</end") == ("", False)
-    assert matcher.push(">more") == ("", True)
+    assert matcher.push("text <") == ("text ", None)
+    assert matcher.push("/e") == ("", None)
+    assert matcher.push("x") == ("</ex", None)
+    assert matcher.push("</end") == ("", None)
+    assert matcher.push(">more") == ("", "</end>")
 
 
 @pytest.mark.parametrize("stops", [[], ["zzz"]])

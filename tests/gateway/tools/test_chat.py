@@ -256,3 +256,61 @@ class TestSpecialTokens:
         await ask(gateway, tool_choice=NAMED)
         ids = [gateway.engine.tokenizer.token_to_id(token) for token in ("[TOOL_CALLS]", "[ARGS]")]
         assert f'<[{ids[0]}]> "weather" <[{ids[1]}]>' in gateway.engine.submits[-1].grammar.lark
+
+
+FUNCTIONS = [tool["function"] for tool in DEFINED]
+
+
+async def test_functions_are_the_older_name_of_tools(gateway: Gateway) -> None:
+    gateway.engine.respond_with(f"{CALL}\n{OTHER_CALL}")
+    answer = await ask(gateway, tools=None, functions=FUNCTIONS, function_call="auto")
+    (choice,) = answer.choices
+    assert choice.finish_reason == "function_call"
+    assert choice.message.tool_calls is None
+    assert (choice.message.function_call.name, choice.message.function_call.arguments) == ("weather", NASTY)
+    assert f"tools\n{json.dumps(DEFINED, ensure_ascii=False)}<|im_end|>" in prompt(gateway)
+    sent_back = [
+        QUESTION,
+        choice.message.model_dump(),
+        {"role": "function", "name": "weather", "content": "rain"},
+    ]
+    gateway.engine.respond_with("It rains.")
+    answer = await ask(gateway, sent_back, tools=None, functions=FUNCTIONS)
+    assert answer.choices[0].message.content == "It rains."
+    assert "</tool_call><|im_end|>\n<|im_start|>tool\nrain<|im_end|>" in prompt(gateway)
+
+
+async def test_deltas_of_a_function_call(gateway: Gateway) -> None:
+    gateway.engine.respond_with(CALL)
+    chunks = await chunks_of(gateway, tools=None, functions=FUNCTIONS)
+    deltas = [chunk.choices[0].delta.model_dump(exclude_unset=True) for chunk in chunks]
+    assert deltas[1] == {"function_call": {"name": "weather", "arguments": ""}}
+    assert "".join(delta["function_call"]["arguments"] for delta in deltas[1:-1]) == NASTY
+    assert chunks[-1].choices[0].finish_reason == "function_call"
+
+
+async def test_a_named_function_is_forced_and_none_forbids(gateway: Gateway) -> None:
+    gateway.engine.respond_with(CALL)
+    answer = await ask(gateway, tools=None, functions=FUNCTIONS, function_call={"name": "weather"})
+    assert answer.choices[0].message.function_call.name == "weather"
+    assert gateway.engine.submits[-1].grammar.lark
+    await ask(gateway, tools=None, functions=FUNCTIONS, function_call="none")
+    assert "tools" not in prompt(gateway)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"functions": FUNCTIONS}, "functions"),
+        ({"tools": None, "functions": FUNCTIONS * 2}, "functions.2.name"),
+        ({"tools": None, "functions": FUNCTIONS, "function_call": {"name": "nothing"}}, "function_call"),
+        ({"tools": None, "function_call": {"name": "weather"}}, "function_call"),
+        ({"messages": [QUESTION, {"role": "function", "name": "weather", "content": ""}]}, "messages.1.name"),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "weather"}}]}, "messages.0.function_call"),
+    ],
+)
+async def test_bad_functions_are_named(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
+    body = {"model": MODEL_ID, "messages": [QUESTION], "tools": DEFINED, **fields}
+    async with gateway.http() as http:
+        response = await http.post("/v1/chat/completions", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text

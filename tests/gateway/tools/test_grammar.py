@@ -7,6 +7,7 @@ from typing import Any
 import llguidance
 import pytest
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
+from thinned import thinned
 from tokenizers import Tokenizer
 
 from loragate.gateway.tools.formats.detection import FORMATS
@@ -78,7 +79,7 @@ def check(name: str, arguments: dict[str, Any]) -> None:
     assert isinstance(arguments.get("exact", True), bool)
 
 
-@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("most", thinned([1, 3], fast={3}))
 @pytest.mark.parametrize("format", FORMATS)
 def test_anything_sampled_is_a_call(tokenizer: Tokenizer, format: str, most: int) -> None:
     ids = {marker: tokenizer.token_to_id(marker) for marker in FORMATS[format].markers if marker in MARKERS}
@@ -92,7 +93,7 @@ def test_anything_sampled_is_a_call(tokenizer: Tokenizer, format: str, most: int
         counts.add(len(calls))
         for name, arguments in calls:
             check(name, json.loads(arguments))
-    assert (len(counts) > 1) == (most > 1)
+    assert (len(counts) > 1) == (most > 1 and format != "harmony")  # whose calls end the completion
 
 
 @pytest.mark.parametrize("format", FORMATS)
