@@ -10,15 +10,16 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, Operator
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.admin import DeletedObject, deleted_object
-from loragate.gateway.objects.admin_keys import (
+from loragate.gateway.objects.common import list_object
+from loragate.gateway.objects.keys import (
     AdminKey,
     AdminKeyList,
+    DeletedObject,
     NewAdminKey,
     admin_key_object,
+    deleted_object,
     new_admin_key_object,
 )
-from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.resources.admin import AdminKeyCreate
 

@@ -9,7 +9,7 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.admin import ApiKey, DeletedObject, NewApiKey, deleted_object, key_object, new_key_object
+from loragate.gateway.objects.keys import ApiKey, DeletedObject, NewApiKey, deleted_object, key_object, new_key_object
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.resources.admin import KeyRotate
 from loragate.gateway.schemas.resources.limits import LimitsPatch

@@ -11,18 +11,16 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By, Operator
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.admin import (
+from loragate.gateway.objects.admin import Tenant, TenantList, tenant_object
+from loragate.gateway.objects.common import list_object
+from loragate.gateway.objects.keys import (
     ApiKeyList,
     DeletedObject,
     NewApiKey,
-    Tenant,
-    TenantList,
     deleted_object,
     key_object,
     new_key_object,
-    tenant_object,
 )
-from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.resources.admin import KeyCreate, TenantCreate, TenantPatch
 

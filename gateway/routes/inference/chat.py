@@ -47,7 +47,10 @@ async def create_chat_completion(
 @asynccontextmanager
 async def _chunks(admission: TextAdmission, head: CompletionHead, body: ChatRequest) -> AsyncIterator[Events]:
     async with admission as call:
-        yield Events(call.headers, chat_chunks(head, call.stream(), include_usage=body.wants_usage_event))
+        chunks = chat_chunks(
+            head, call.stream(), include_usage=body.wants_usage_event, continuous_usage=body.continuous_usage
+        )
+        yield Events(call.headers, chunks)
 
 
 async def _whole(admission: TextAdmission, head: CompletionHead) -> Response:

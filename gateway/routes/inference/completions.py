@@ -40,17 +40,19 @@ async def create_completion(
     head = new_completion_head("cmpl", body.model, generation)
     echoes = echoes_of(body, generation)
     if body.stream:
-        chunks = _chunks(admission, head, echoes, include_usage=body.wants_usage_event)
-        return EventStream(chunks, use.lifecycle, use.config.stall_seconds)
+        return EventStream(_chunks(admission, head, body, echoes), use.lifecycle, use.config.stall_seconds)
     return await supervise(_whole(admission, head, echoes), request.receive, use.lifecycle)
 
 
 @asynccontextmanager
 async def _chunks(
-    admission: TextAdmission, head: CompletionHead, echoes: Echoes, *, include_usage: bool
+    admission: TextAdmission, head: CompletionHead, body: CompletionRequest, echoes: Echoes
 ) -> AsyncIterator[Events]:
     async with admission as call:
-        yield Events(call.headers, text_chunks(head, call.stream(), echoes, include_usage=include_usage))
+        chunks = text_chunks(
+            head, call.stream(), echoes, include_usage=body.wants_usage_event, continuous_usage=body.continuous_usage
+        )
+        yield Events(call.headers, chunks)
 
 
 async def _whole(admission: TextAdmission, head: CompletionHead, echoes: Echoes) -> Response:

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 
 from loragate.gateway.dependencies.requirements import KeyHolder
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.admin import Caller, caller_object
+from loragate.gateway.objects.keys import Caller, caller_object
 from loragate.gateway.openapi.responses import describes
 
 router = APIRouter(tags=["keys"])
