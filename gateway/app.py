@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from loragate.adapter_store.notices.notices import Notices
 from loragate.adapter_store.store import Store
@@ -42,7 +43,6 @@ from loragate.gateway.http.middleware import RequestMiddleware
 from loragate.gateway.http.peers import TrustedProxies
 from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.imports.runner import ImportRunner
-from loragate.gateway.instruments.loop_lag import run_lag_sampling
 from loragate.gateway.limits.changes import ChangeLimiter
 from loragate.gateway.limits.limiter import open_limiter
 from loragate.gateway.metering.ledger import Ledger, Prices
@@ -62,7 +62,7 @@ from loragate.gateway.routes.admin import engines as admin_engines
 from loragate.gateway.routes.admin import jobs as admin_jobs
 from loragate.gateway.routes.admin import keys as tenants_keys
 from loragate.gateway.routes.admin import tenants as admin_tenants
-from loragate.gateway.routes.inference import chat, completions, embeddings, models, responses
+from loragate.gateway.routes.inference import chat, completions, embeddings, messages, models, responses, tokens
 from loragate.gateway.routes.resources import (
     adapters,
     aliases,
@@ -84,6 +84,17 @@ if TYPE_CHECKING:
 _SCRAPE_SECONDS = 1.0  # for which scrapes without a key get the same page
 _MAX_FOLLOWERS = 1024  # calls that follow a job's events; each reads the database once a second
 _MAX_FOLLOWERS_OF_TENANT = 32
+_EXPOSED_HEADERS = (
+    "x-request-id",
+    "request-id",
+    "x-loragate-adapter",
+    "openai-processing-ms",
+    "retry-after",
+    "retry-after-ms",
+    "x-should-retry",
+    "idempotent-replayed",
+    *(f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
+)
 _CONNECT_SECONDS = 1.0  # so that a worker that replaces a dead one does not respond 503 while it connects
 
 
@@ -114,17 +125,32 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redirect_slashes=False,
     )
     # Routes are tried in this order: the most frequent requests come first.
-    inference = (chat, completions, responses, embeddings)
+    inference = (chat, completions, messages, responses, embeddings, tokens)
     tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage, whoami)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
     add_exception_handlers(app)
-    proxies = TrustedProxies(config.trusted_proxies) if config.trusted_proxies else None
+    proxies = TrustedProxies(config.trusted_proxies)
     app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=process_metrics.http, proxies=proxies)
+    _allow_origins(app, config.cors_origins)
     if tracing is not None:
         tracing.watch(app)
     return app
+
+
+def _allow_origins(app: FastAPI, origins: Sequence[str]) -> None:
+    """Let pages of these origins call the API from a browser, with the keys that they send themselves: credentials
+    that a browser would add, such as cookies and client certificates, are never allowed."""
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=_EXPOSED_HEADERS,
+            allow_credentials=False,
+        )
 
 
 @asynccontextmanager
@@ -175,7 +201,7 @@ async def _open_services(
             metrics.http.ready(ready)
             reconciler.due()
 
-        link = EngineLink(client, store, config.tool_parser, engine_changed)
+        link = EngineLink(client, store, config.tool_parser, config.reasoning_parser, engine_changed)
         stack.push_async_callback(link.close)
         await link.start()
         await link.connected(_CONNECT_SECONDS)
@@ -184,7 +210,7 @@ async def _open_services(
         _run_jobs(
             stack,
             {
-                "loop-lag": run_lag_sampling(metrics.http.lagged),
+                "loop-lag": metrics.http.sample_loop_lag(),
                 "key-use": key_use.run_write_loop(),
                 "rejections": rejections.run_write_loop(),
                 "sweep": run_sweep_loop(store),

@@ -2,6 +2,7 @@
 
 ApiError
 ├── InvalidRequest          400
+│   └── ContextLengthExceeded
 ├── Unauthenticated         401
 ├── Forbidden               403
 ├── NotFound                404
@@ -50,6 +51,20 @@ class InvalidRequest(ApiError):
     """The request itself is invalid, so repeating it does not help."""
 
     status = 400
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """The prompt does not fit the context, or leaves no room for `completion_tokens`, if they are given."""
+
+    default_code = "context_length_exceeded"
+
+    def __init__(
+        self, message: str, *, param: str, limit: int, prompt_tokens: int, completion_tokens: int | None = None
+    ) -> None:
+        super().__init__(message, param=param)
+        self.limit = limit
+        self.prompt_tokens = prompt_tokens
+        self.completion_tokens = completion_tokens
 
 
 class Unauthenticated(ApiError):

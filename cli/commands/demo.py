@@ -1,6 +1,5 @@
 """`loragate demo`: serve the shipped demo and show its answers, make it again, or create its tenants on a server."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,6 +80,7 @@ async def _stream(client: "httpx.AsyncClient", key: str, model: str) -> AsyncIte
     """Yield the parts of a model's answer to the question. Raise CliError if there is none."""
     import httpx
 
+    from loragate.cli.client.terminal.conversation import text_in
     from loragate.cli.errors import CliError
 
     body = {"model": model, "messages": [{"role": "user", "content": _QUESTION}], "stream": True}
@@ -89,11 +89,9 @@ async def _stream(client: "httpx.AsyncClient", key: str, model: str) -> AsyncIte
         async with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
             response.raise_for_status()
             async for line in response.aiter_lines():
-                data = line.removeprefix("data: ")
-                if data.startswith("{"):
-                    for choice in json.loads(data)["choices"]:
-                        yield choice["delta"].get("content") or ""
-    except (httpx.HTTPError, LookupError) as error:
+                if text := text_in(line):
+                    yield text
+    except httpx.HTTPError as error:
         raise CliError(f"the demo did not answer: {error}") from None
 
 

@@ -33,7 +33,9 @@ from loragate.cli.settings.types import (
     Limit,
     Names,
     Networks,
+    Origins,
     Port,
+    ReasoningParser,
     RedisUrl,
     Reporters,
     SecretKey,
@@ -187,6 +189,7 @@ class Settings(BaseSettings):
     tls_client_ca: AbsolutePath | None = None
     client_cert: AbsolutePath | None = None
     forwarded_allow_ips: Networks = ()
+    cors_origins: Origins = ()
     data_dir: AbsolutePath = Field(default=Path(".loragate"), validate_default=True)
     workers: PositiveInt = 1
     replicas: PositiveInt = 1
@@ -218,6 +221,8 @@ class Settings(BaseSettings):
     previous_engine_secrets: SecretKeys = ()
     engine_ca: AbsolutePath | None = None
     tool_parser: ToolParser | None = None
+    reasoning_parser: ReasoningParser | None = None
+    reasoning_content: bool = False
     oidc: OidcConfig = OidcConfig()
     tracing: TracingConfig = TracingConfig()
     imports: ImportSettings = ImportSettings()

@@ -21,6 +21,8 @@ from loragate.adapter_store.auth.credentials import check_admin_key
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.limits import MAX_LIMIT
 from loragate.adapter_store.names import check_label
+from loragate.gateway.config.gateway import check_origins
+from loragate.gateway.reasoning.detection import FORMATS as REASONING_FORMATS
 from loragate.gateway.tools.formats.detection import FORMATS
 
 NONE = "none"  # how None is written where the default is something else
@@ -66,6 +68,12 @@ def _tool_parser(name: str) -> str:
     return name
 
 
+def _reasoning_parser(name: str) -> str:
+    if name not in REASONING_FORMATS:
+        raise ValueError(f"must be one of {', '.join(REASONING_FORMATS)}")
+    return name
+
+
 def _parse_list(given: Any) -> Any:
     """Parse a text, as in the environment: comma-separated names, or JSON."""
     if not isinstance(given, str):
@@ -92,16 +100,26 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _origins(given: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        check_origins(given)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("cors_origins ")) from None
+    return given
+
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 Label = Annotated[str, AfterValidator(_label)]
 Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
 ToolParser = Annotated[str, AfterValidator(_tool_parser)]
+ReasoningParser = Annotated[str, AfterValidator(_reasoning_parser)]
 Reporter = Literal["tensorboard", "mlflow", "wandb"]
 Reporters = Annotated[tuple[Reporter, ...], NoDecode, BeforeValidator(_parse_list)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list), AfterValidator(_networks)]
+Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list), AfterValidator(_origins)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
 SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]

@@ -7,7 +7,7 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target
 from loragate.gateway.limits.lease import Lease
 
-Endpoint = Literal["chat", "completions", "embeddings", "responses"]
+Endpoint = Literal["chat", "completions", "embeddings", "messages", "responses"]
 
 ESTIMATED_TOKENS = 256  # reserved for a completion whose length the caller did not bound, and again as it grows
 

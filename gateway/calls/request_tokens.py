@@ -121,7 +121,7 @@ class DeliveredTokens:
         """Count a piece of a completion."""
         tokens, cached_tokens = self._held.pop(delta.index, (0, 0))
         tokens, cached_tokens = tokens + delta.tokens, cached_tokens + delta.cached_tokens
-        if not (delta.text or delta.logprobs or delta.finish_reason):
+        if not (delta.text or delta.reasoning or delta.logprobs or delta.finish_reason):
             self._held[delta.index] = tokens, cached_tokens
             self._report(durable=False)
             return

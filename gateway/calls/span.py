@@ -12,6 +12,7 @@ _OPERATIONS: dict[Endpoint, str] = {
     "chat": "chat",
     "completions": "text_completion",
     "embeddings": "embeddings",
+    "messages": "chat",
     "responses": "chat",
 }
 

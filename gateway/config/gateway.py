@@ -1,6 +1,7 @@
 """The gateway's settings, parsed once at the edge and frozen here."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.config.prices import Price
 from loragate.gateway.config.tracing import TracingConfig
 from loragate.gateway.http.bodies import Pace
+from loragate.gateway.reasoning.detection import FORMATS as REASONING_FORMATS
 from loragate.gateway.tools.formats.detection import FORMATS
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+")
 _REDIS_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 DEFAULT_LIMITS = TenantLimits(
@@ -38,6 +41,7 @@ class GatewayConfig:
     engine_ca: Path | None = None  # PEM: the certificate of an engine with TLS, or the authority that signed it
     tls: TlsFiles | None = None  # of the HTTP and the gRPC port
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
+    cors_origins: tuple[str, ...] = ()  # of pages that may call the API from a browser; "*": of all
     grpc_listen: str | None = None  # "host:port", port 0 picks a free one; None: no gRPC
     redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
     redis_prefix: str = "loragate"  # of all names there
@@ -79,11 +83,14 @@ class GatewayConfig:
     imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
     signatures: SignaturePolicy = UNSIGNED  # of adapters that are published
     tool_parser: str | None = None  # how the model writes tool calls; None: detected from its chat template
+    reasoning_parser: str | None = None  # how the model writes its reasoning; None: detected from its chat template
+    reasoning_content: bool = False  # messages also carry their reasoning under DeepSeek's name
 
     def __post_init__(self) -> None:
         self.imports.check_apart(self.blob_url)
         if not _REDIS_PREFIX.fullmatch(self.redis_prefix):
             raise ValueError(f"redis_prefix must be 1 to 64 of A-Z a-z 0-9 . _ -, got {self.redis_prefix!r}")
+        check_origins(self.cors_origins)
         check_target(self.engine_target, self.engine_ca)
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
@@ -122,6 +129,9 @@ class GatewayConfig:
             raise ValueError(f"deleted_retention_hours must not be negative, got {self.deleted_retention_hours}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:
             raise ValueError(f"gateway.tool_parser must be one of {', '.join(FORMATS)}, got {self.tool_parser!r}")
+        if self.reasoning_parser is not None and self.reasoning_parser not in REASONING_FORMATS:
+            names = ", ".join(REASONING_FORMATS)
+            raise ValueError(f"gateway.reasoning_parser must be one of {names}, got {self.reasoning_parser!r}")
         if self.usage_retention_days is not None and self.usage_retention_days < MIN_RETENTION_DAYS:
             raise ValueError(
                 f"usage_retention_days must be at least {MIN_RETENTION_DAYS}, got {self.usage_retention_days}"
@@ -153,6 +163,17 @@ class GatewayConfig:
     def usage_dir(self) -> Path:
         """The folder of usage records until the database has them. Shared by the workers of this machine."""
         return self.data_dir / "usage"
+
+
+def check_origins(origins: Sequence[str]) -> None:
+    """Raise ValueError unless these are origins as browsers send them, or "*" alone."""
+    for origin in origins:
+        if origin == "*" and len(origins) > 1:
+            raise ValueError("cors_origins must be origins or '*', not both")
+        default_port = origin.endswith(":443" if origin.startswith("https:") else ":80")
+        if origin != "*" and (not _ORIGIN.fullmatch(origin) or default_port):
+            form = "scheme://host or scheme://host:port, in lower case, without a path and without the default port"
+            raise ValueError(f"cors_origins must be '*' or origins of the form {form}, got {origin!r}")
 
 
 MIN_RETENTION_DAYS = 7  # a spooled record that arrived after its row was purged would count twice

@@ -92,7 +92,9 @@ async def _principal(request: Request) -> Principal:
 
 
 def _authorization(request: Request) -> str:
-    return request.headers.get("authorization", "")
+    """Return the caller's `Authorization`. A key in `x-api-key`, as Anthropic's clients send it, is the same."""
+    given, key = request.headers.get("authorization", ""), request.headers.get("x-api-key")
+    return given if given or key is None else f"Bearer {key}"
 
 
 async def _principal_of(services: Services, authorization: str, context: RequestContext) -> Principal:
@@ -107,7 +109,9 @@ async def _authenticated(services: Services, authorization: str, address: str) -
     scheme, _, key = authorization.partition(" ")
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
-        raise Unauthenticated("Send your API key as 'Authorization: Bearer …'.", code="missing_api_key")
+        raise Unauthenticated(
+            "Send your API key as 'Authorization: Bearer …', or over REST as 'x-api-key'.", code="missing_api_key"
+        )
     if len(key) <= _MAX_CREDENTIAL_LENGTH and key.isprintable():
         principal = await services.authenticator.principal(key, address)
         if principal is not None:

@@ -36,11 +36,12 @@ class EngineLink:
         client: EngineClient,
         store: Store,
         tool_parser: str | None,
+        reasoning_parser: str | None,
         changed: Callable[[bool], None] = lambda ready: None,
     ) -> None:
         self.client = client
         self._store = store
-        self._tool_parser = tool_parser
+        self._parsers = (tool_parser, reasoning_parser)
         self._changed = changed
         self._base: BaseModel | None = None
         self._fresh = asyncio.Event()  # the base model is that of the running engine
@@ -61,6 +62,11 @@ class EngineLink:
     def require_base(self) -> None:
         """Raise Unavailable if no base model has been seen yet."""
         _ = self.base
+
+    def require_ready(self) -> None:
+        """Raise Unavailable unless `ready`."""
+        if not self.ready:
+            raise Unavailable("The engine is not available at the moment.", code="engine_unavailable")
 
     @property
     def manifest(self) -> pb.Manifest | None:
@@ -112,4 +118,4 @@ class EngineLink:
     async def _update(self, manifest: pb.Manifest) -> None:
         known = self._base is not None and self._base.manifest == manifest
         if not known:
-            self._base = await asyncio.to_thread(read_base_model, manifest, self._tool_parser)
+            self._base = await asyncio.to_thread(read_base_model, manifest, *self._parsers)

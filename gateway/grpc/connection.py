@@ -30,16 +30,10 @@ class MessageStream:
     """
 
     def __init__(
-        self,
-        context: "grpc.aio.ServicerContext[Any, Any]",
-        max_bytes: int,
-        pace: Pace,
-        proxies: TrustedProxies | None = None,
+        self, context: "grpc.aio.ServicerContext[Any, Any]", max_bytes: int, pace: Pace, proxies: TrustedProxies
     ) -> None:
         self.metadata = _texts(context)
-        self.peer = address_of(str(context.peer()))
-        if proxies is not None:
-            self.peer = proxies.client_of(self.peer, _values(context, "x-forwarded-for"))
+        self.peer = proxies.client_of(address_of(str(context.peer())), _values(context, "x-forwarded-for"))
         self._context = context
         self._max_bytes = max_bytes
         self._pace = pace

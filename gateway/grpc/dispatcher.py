@@ -45,8 +45,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._services = services
         self._metrics = metrics
         self._tenants = FairPlaces(_MAX_CALLS)
-        trusted = services.config.trusted_proxies
-        self._proxies = TrustedProxies(trusted) if trusted else None
+        self._proxies = TrustedProxies(services.config.trusted_proxies)
         self._handlers = {
             name: grpc.stream_stream_rpc_method_handler(self._handler(name, method)) for name, method in methods.items()
         }

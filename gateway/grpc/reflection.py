@@ -1,7 +1,10 @@
 """grpc.reflection: the description of the public services, without the engine's."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
+from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
@@ -15,16 +18,28 @@ _MAX_BYTES = 1 << 20  # of all requests of one stream
 _PUBLISHED = (inference_pb2, adapters_pb2, fine_tuning_pb2, health_pb2, reflection_pb2)
 
 
-def _pool() -> DescriptorPool:
+def _pool(files: Iterable[bytes]) -> DescriptorPool:
     """Return a pool of the public descriptors; the process's default pool contains the engine's too."""
     pool = DescriptorPool()
-    for module in _PUBLISHED:
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    for file in files:
+        pool.AddSerializedFile(file)
     return pool
 
 
-_SERVICES = [service.full_name for module in _PUBLISHED for service in module.DESCRIPTOR.services_by_name.values()]
-_SERVICER = aio.ReflectionServicer(_SERVICES, pool=_pool())  # type: ignore[attr-defined]
+def _reflection_v1() -> bytes:
+    """Return the description of v1, which grpcio-reflection lacks: that of v1alpha under another name."""
+    text = str(FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb))
+    newer = FileDescriptorProto()
+    text_format.Parse(re.sub(r"(?<=reflection[./])v1alpha", "v1", text), newer)
+    return newer.SerializeToString()
+
+
+_SERVICES = [
+    "grpc.reflection.v1.ServerReflection",
+    *(service.full_name for module in _PUBLISHED for service in module.DESCRIPTOR.services_by_name.values()),
+]
+_FILES = [_reflection_v1(), *(module.DESCRIPTOR.serialized_pb for module in _PUBLISHED)]
+_SERVICER = aio.ReflectionServicer(_SERVICES, pool=_pool(_FILES))  # type: ignore[attr-defined]
 
 
 async def server_reflection_info(call: Call) -> AsyncGenerator[reflection_pb2.ServerReflectionResponse, None]:

@@ -143,9 +143,11 @@ class AcceptingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept. Raise OSError or ValueError for certificates that cannot be used."""
         tls = None if self._tls is None else reloaded_context(self._tls)
-        own = self._shares or tls is not None
-        await super().startup([] if own else sockets)
-        for sock in sockets or [] if own else []:
+        if tls is None and not self._shares:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for sock in sockets or ():
             acceptor = Acceptor(sock, self._protocol, self._connections, tls, shares=self._shares)
             self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn only closes it
 

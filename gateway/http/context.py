@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from loragate.adapter_store.audit.actor import SYSTEM, Actor
-from loragate.gateway.http.peers import TrustedProxies
+from loragate.gateway.http.peers import NO_PROXIES, TrustedProxies
 
 _SCOPE_KEY = "loragate.context"
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -36,12 +36,10 @@ class RequestContext:
         return round(self.elapsed_seconds * 1000)
 
 
-def open_context(scope: Scope, proxies: TrustedProxies | None = None) -> RequestContext:
+def open_context(scope: Scope, proxies: TrustedProxies = NO_PROXIES) -> RequestContext:
     """Create the context of a request that has just arrived."""
     client, headers = scope.get("client"), Headers(scope=scope)
-    peer = "" if client is None else client[0]
-    if proxies is not None:
-        peer = proxies.client_of(peer, headers.getlist("x-forwarded-for"))
+    peer = proxies.client_of("" if client is None else client[0], headers.getlist("x-forwarded-for"))
     context = new_context(headers.get("x-request-id", ""), peer)
     scope[_SCOPE_KEY] = context
     return context

@@ -1,11 +1,14 @@
-"""OpenAI's error envelope, the format of all errors of this server."""
+"""OpenAI's error envelope, the format of all errors of this server but those of Anthropic's Messages API."""
 
 from typing import Any
 
 import orjson
 from starlette.responses import Response
+from starlette.types import Scope
 
 from loragate.gateway.errors import ApiError, ErrorDetails
+from loragate.gateway.http.context import context_of
+from loragate.gateway.http.message_errors import REQUEST_ID, has_message_errors, message_error
 
 _TYPES = {403: "permission_error", 429: "rate_limit_error"}
 
@@ -25,9 +28,13 @@ def error_body(error: ApiError | ErrorDetails) -> dict[str, Any]:
     return envelope(error.message, error.type, error.param, error.code)
 
 
-def error_response(error: ApiError | ErrorDetails) -> Response:
-    """Return `error` as an HTTP response."""
-    return json_response(error_body(error), error.status, dict(error.headers))
+def error_response(error: ApiError | ErrorDetails, scope: Scope) -> Response:
+    """Return `error` as the response to the request of `scope`, in the form of the API that it calls."""
+    if not has_message_errors(scope["path"]):
+        return json_response(error_body(error), error.status, dict(error.headers))
+    request_id = context_of(scope).request_id
+    headers = {**error.headers, REQUEST_ID: request_id}
+    return json_response(message_error(error.status, error.message, error.code, request_id), error.status, headers)
 
 
 def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""Conversion of exceptions of the gateway, the store and the framework to error envelopes."""
+"""Conversion of exceptions of the gateway, the store and the framework to error responses."""
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
-from loragate.gateway.errors import ApiError, error_details
-from loragate.gateway.http.envelope import envelope, error_response, error_type, json_response
+from loragate.gateway.errors import ApiError, ErrorDetails, error_details
+from loragate.gateway.http.envelope import error_response, error_type
 from loragate.gateway.schemas.validation import first_error
 
 
@@ -23,19 +23,19 @@ def add_exception_handlers(app: FastAPI) -> None:
 
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return error_response(error)
+    return error_response(error, request.scope)
 
 
 async def _store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    return error_response(error_details(error))
+    return error_response(error_details(error), request.scope)
 
 
 async def _parameters(request: Request, error: Exception) -> Response:
     """Handle invalid path and query parameters; bodies are not validated by the framework."""
     assert isinstance(error, RequestValidationError)
     findings = [{**finding, "loc": finding["loc"][1:]} for finding in error.errors()]
-    return error_response(first_error(findings))
+    return error_response(first_error(findings), request.scope)
 
 
 async def _framework_error(request: Request, error: Exception) -> Response:
@@ -45,7 +45,8 @@ async def _framework_error(request: Request, error: Exception) -> Response:
         405: (f"This URL does not support {request.method}.", "method_not_allowed"),
     }.get(error.status_code, (str(error.detail), None))
     headers = {"allow": _allowed(request)} if error.status_code == 405 else dict(error.headers or {})
-    return json_response(envelope(message, error_type(error.status_code), None, code), error.status_code, headers)
+    type_ = error_type(error.status_code)
+    return error_response(ErrorDetails(error.status_code, message, type_, None, code, headers), request.scope)
 
 
 def _allowed(request: Request) -> str:

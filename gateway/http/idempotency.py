@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import orjson
+from pydantic import JsonValue
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
@@ -28,6 +29,7 @@ from loragate.gateway.http.envelope import json_response
 REPLAYED = "idempotent-replayed"
 HEADER = "Idempotency-Key"
 _MAX_CHARACTERS = 255
+KEY_SCHEMA: dict[str, JsonValue] = {"minLength": 1, "maxLength": _MAX_CHARACTERS, "pattern": "^[ -~]+$"}
 
 D = TypeVar("D")
 

@@ -4,6 +4,7 @@ Several workers on one port return the same metrics: with PROMETHEUS_MULTIPROC_D
 worker's values in files there, and a scrape of any worker adds them up. The counters include dead workers.
 """
 
+import asyncio
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
@@ -16,6 +17,7 @@ SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+_LAG_SAMPLE_SECONDS = 0.5
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # unused, and would double the number of series
 
@@ -71,9 +73,13 @@ class HttpMetrics:
         """Record whether this worker can serve requests."""
         self._ready.set(int(ready))
 
-    def lagged(self, seconds: float) -> None:
-        """Record by how much the event loop was late."""
-        self._lag.observe(seconds)
+    async def sample_loop_lag(self) -> None:
+        """Record the event loop's lag until cancelled: anything that blocks the loop delays every request."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_SAMPLE_SECONDS
+            await asyncio.sleep(_LAG_SAMPLE_SECONDS)
+            self._lag.observe(max(0.0, loop.time() - due))
 
     def families(self) -> Iterable[Metric]:
         """Return the metrics of this process, or of all workers that share the directory."""

@@ -17,15 +17,13 @@ from loragate.gateway.http.peers import TrustedProxies
 log = logging.getLogger(__name__)
 
 _CLIENT_CLOSED_REQUEST = 499
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/health", "/ping"})
 
 
 class RequestMiddleware:
     """Wraps every request."""
 
-    def __init__(
-        self, app: ASGIApp, lifecycle: Lifecycle, metrics: HttpMetrics, proxies: TrustedProxies | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, lifecycle: Lifecycle, metrics: HttpMetrics, proxies: TrustedProxies) -> None:
         self._app = app
         self._proxies = proxies
         self._lifecycle = lifecycle
@@ -50,7 +48,7 @@ class RequestMiddleware:
 
     async def _respond(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         if self._lifecycle.draining and scope["path"] not in PROBES:
-            await error_response(ShuttingDown())(scope, receive, response.send)
+            await error_response(ShuttingDown(), scope)(scope, receive, response.send)
             return
         try:
             await self._app(scope, receive, response.send)
@@ -59,7 +57,8 @@ class RequestMiddleware:
         except Exception as error:
             log_exception(log, error, response.context.request_id)
             if not response.started:
-                await error_response(InternalError(response.context.request_id))(scope, receive, response.send)
+                failed = InternalError(response.context.request_id)
+                await error_response(failed, scope)(scope, receive, response.send)
 
 
 class _Response:

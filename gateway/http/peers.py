@@ -40,7 +40,7 @@ class TrustedProxies:
     def client_of(self, peer: str, forwarded: Iterable[str]) -> str:
         """Return the address of the client: `peer`, or for a trusted proxy the last address in its headers that is not
         another trusted proxy's. What stands before it was written by the client."""
-        address = _parsed(peer)
+        address = _parsed(peer) if self._networks else None
         if address is None or not self._trusts(address):
             return peer
         for entry in reversed(",".join(forwarded).rsplit(",", _MAX_PROXIES)[-_MAX_PROXIES:]):
@@ -54,6 +54,9 @@ class TrustedProxies:
 
     def _trusts(self, address: IPv4Address | IPv6Address) -> bool:
         return any(address in network for network in self._networks)
+
+
+NO_PROXIES = TrustedProxies(())
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:

@@ -1,4 +1,4 @@
-"""Tenants, their keys, the operator's view of adapters, and the audit log."""
+"""Tenants, the operator's view of adapters, and the audit log."""
 
 from typing import Annotated, Any, Literal, cast
 
@@ -7,8 +7,6 @@ from typing_extensions import TypedDict
 
 from loragate.adapter_store.adapters import adapter as adapters
 from loragate.adapter_store.audit import log as audit_log
-from loragate.adapter_store.auth import api_key
-from loragate.adapter_store.auth.principal import Principal, TenantPrincipal
 from loragate.adapter_store.tenants import tenant as stored
 from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.engine.residency import Holdings
@@ -20,7 +18,6 @@ Facts = Annotated[
 ]
 
 Placement = Literal["pinned", "prefetched"]
-Scope = Literal["all", "inference", "adapters:read", "adapters:write", "finetune", "usage", "admin"]
 
 
 class TenantLimits(Limits):
@@ -79,46 +76,10 @@ class AdminAdapterList(Page):
     data: list[AdminAdapter]
 
 
-class ApiKey(TypedDict):
-    """A key without its secret."""
-
-    id: str
-    object: Literal["api_key"]
-    tenant_id: str
-    name: str
-    scopes: list[Scope]
-    limits: Limits
-    expires_at: Moment | None
-    revoked_at: Moment | None
-    rotated_from: str | None
-    last_used_at: Moment | None
-    created_at: Moment
-
-
-class NewApiKey(ApiKey):
-    """A new key. `secret` is the key itself, which is shown only this once; send it as `Authorization: Bearer …`."""
-
-    secret: str
-
-
 class TenantList(Page):
     """Newest first."""
 
     data: list[Tenant]
-
-
-class ApiKeyList(Page):
-    """Newest first, including revoked keys."""
-
-    data: list[ApiKey]
-
-
-class DeletedObject(TypedDict):
-    """Confirms that the tenant or key was deleted."""
-
-    id: str
-    object: Literal["tenant", "api_key", "admin_key"]
-    deleted: Literal[True]
 
 
 class AuditEvent(TypedDict):
@@ -185,33 +146,6 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
     }
 
 
-def key_object(key: api_key.ApiKey) -> ApiKey:
-    """Return a key without its secret."""
-    return {
-        "id": key.id,
-        "object": "api_key",
-        "tenant_id": key.tenant_id,
-        "name": key.name,
-        "scopes": [scope.value for scope in key.scopes],
-        "limits": limits_object(key.limits),
-        "expires_at": rfc3339(key.expires_at),
-        "revoked_at": rfc3339(key.revoked_at),
-        "rotated_from": key.rotated_from,
-        "last_used_at": rfc3339(key.last_used_at),
-        "created_at": rfc3339(key.created_at),
-    }
-
-
-def new_key_object(new: api_key.NewApiKey) -> NewApiKey:
-    """Return a new key, with its secret."""
-    return {**key_object(new.key), "secret": new.secret}
-
-
-def deleted_object(object_: Literal["tenant", "api_key", "admin_key"], id_: str) -> DeletedObject:
-    """Return the confirmation that a tenant or a key was deleted."""
-    return {"id": id_, "object": object_, "deleted": True}
-
-
 def audit_object(event: audit_log.AuditEvent) -> AuditEvent:
     """Return an event of the audit log."""
     return {
@@ -225,34 +159,4 @@ def audit_object(event: audit_log.AuditEvent) -> AuditEvent:
         "before": None if event.before is None else dict(event.before),
         "after": None if event.after is None else dict(event.after),
         "request_id": event.request_id,
-    }
-
-
-class OwnTenant(TypedDict):
-    """The tenant that a key belongs to."""
-
-    id: str
-    name: str
-
-
-class Caller(TypedDict):
-    """The tenant and the scopes of a key. The operator has no tenant, no key id and no scopes."""
-
-    object: Literal["caller"]
-    role: Literal["operator", "tenant"]
-    tenant: OwnTenant | None
-    key_id: str | None
-    scopes: list[Scope]
-
-
-def caller_object(caller: Principal) -> Caller:
-    """Return the caller."""
-    if not isinstance(caller, TenantPrincipal):
-        return {"object": "caller", "role": "operator", "tenant": None, "key_id": None, "scopes": []}
-    return {
-        "object": "caller",
-        "role": "tenant",
-        "tenant": {"id": caller.tenant_id, "name": caller.tenant_name},
-        "key_id": caller.key_id,
-        "scopes": sorted(scope.value for scope in caller.scopes),
     }

@@ -9,13 +9,13 @@ from typing_extensions import TypedDict
 from loragate.gateway.generation import output as generated
 from loragate.gateway.generation.output import Completion, FinishReason, TextDelta
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import CompletionBase, CompletionHead, Usage
+from loragate.gateway.objects.completion_head import CompletionBase, CompletionHead, TokenSums, Usage, token_sums
 from loragate.gateway.objects.logprobs import ChatLogprobs, chat_logprobs
 from loragate.gateway.tools import message as parsed
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolUse
 from loragate.gateway.tools.types import Content
 
-ChatFinishReason = Literal["stop", "length", "tool_calls"]
+ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call"]
 
 
 class FunctionCall(TypedDict):
@@ -34,12 +34,19 @@ class ToolCall(TypedDict):
 
 
 class AssistantMessage(TypedDict):
-    """The assistant's message. `content` is null if the message consists of tool calls only."""
+    """The assistant's message. `content` is null if the message consists of tool calls only. It has `function_call`
+    instead of `tool_calls` if the request has `functions`, their older name.
+
+    `reasoning` is what the model wrote before its answer; `reasoning_content` is the same, if the server is set so.
+    """
 
     role: Literal["assistant"]
     content: str | None
     refusal: None
+    reasoning: NotRequired[str]
+    reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[ToolCall]]
+    function_call: NotRequired[FunctionCall]
 
 
 class ChatChoice(TypedDict):
@@ -80,7 +87,10 @@ class MessageDelta(TypedDict):
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str | None]
+    reasoning: NotRequired[str]
+    reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[ToolCallDelta]]
+    function_call: NotRequired[FunctionDelta]
 
 
 class ChunkChoice(TypedDict):
@@ -112,14 +122,19 @@ def chat_completion(head: CompletionHead, completions: Sequence[Completion]) -> 
         "model": head.model,
         "system_fingerprint": head.fingerprint,
         "choices": [_whole_choice(head, completion) for completion in completions],
-        "usage": head.usage(sum(c.tokens for c in completions), sum(c.cached_tokens for c in completions)),
+        "usage": head.usage(token_sums(completions)),
     }
 
 
 async def chat_chunks(
-    head: CompletionHead, deltas: AsyncGenerator[TextDelta, None], *, include_usage: bool
+    head: CompletionHead,
+    deltas: AsyncGenerator[TextDelta, None],
+    *,
+    include_usage: bool,
+    continuous_usage: bool = False,
 ) -> AsyncGenerator[ChatCompletionChunk, None]:
-    """Yield each choice's role, text, calls and finish reason, then the usage if `include_usage` is set."""
+    """Yield each choice's role, text, calls and finish reason, then the usage if `include_usage` is set; with
+    `continuous_usage`, each chunk has the usage so far."""
     chunk: ChatCompletionChunk = {
         "id": head.id,
         "object": "chat.completion.chunk",
@@ -131,15 +146,16 @@ async def chat_chunks(
     if include_usage:
         chunk["usage"] = None
     choices = [_ChunkedChoice(head, index) for index in range(head.request.n)]
-    tokens = cached = 0
+    sums = TokenSums()
     async with aclosing(deltas):
         async for delta in deltas:
-            tokens += delta.tokens
-            cached += delta.cached_tokens
+            sums.add(delta)
+            if continuous_usage:
+                chunk["usage"] = head.usage(sums)
             for choice in choices[delta.index].push(delta):
                 yield {**chunk, "choices": [choice]}
     if include_usage:
-        yield {**chunk, "usage": head.usage(tokens, cached)}
+        yield {**chunk, "usage": head.usage(sums)}
 
 
 def _whole_choice(head: CompletionHead, completion: Completion) -> ChatChoice:
@@ -147,7 +163,13 @@ def _whole_choice(head: CompletionHead, completion: Completion) -> ChatChoice:
     content = "".join(piece.text for piece in pieces if isinstance(piece, Content))
     calls = _whole_calls(pieces)
     message: AssistantMessage = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
-    if calls:
+    if completion.reasoning:
+        message["reasoning"] = completion.reasoning
+        if head.request.reasoning is not None and head.request.reasoning.as_content:
+            message["reasoning_content"] = completion.reasoning
+    if calls and _has_functions(head):
+        message["function_call"] = calls[0]["function"]
+    elif calls:
         message["tool_calls"] = calls
     return {
         "index": completion.index,
@@ -173,10 +195,13 @@ class _ChunkedChoice:
         """Yield the chunks that a delta of this choice results in."""
         self._logprobs.extend(delta.logprobs)
         pieces = self._read(delta)
-        if not self._started and (pieces or self._reader is None or delta.finish_reason is not None):
+        held = self._reader is not None and not (pieces or delta.reasoning or delta.finish_reason is not None)
+        if not self._started and not held:
             self._started = True
             content = None if pieces and isinstance(pieces[0], parsed.ToolCall) else ""
             yield _chunk_choice(self._index, {"role": "assistant", "content": content}, None, None)
+        if delta.reasoning:
+            yield _chunk_choice(self._index, _reasoning(self._head, delta.reasoning), None, None)
         for piece in pieces:
             yield self._piece(piece)
         if delta.finish_reason is not None:
@@ -193,12 +218,24 @@ class _ChunkedChoice:
         if isinstance(piece, Content):
             return self._chunk({"content": piece.text})
         self._called = self._called or isinstance(piece, parsed.ToolCall)
-        return self._chunk({"tool_calls": [_call_delta(piece)]})
+        delta = _call_delta(piece)
+        if _has_functions(self._head):
+            return self._chunk({"function_call": delta["function"]})
+        return self._chunk({"tool_calls": [delta]})
 
     def _chunk(self, delta: MessageDelta, reason: ChatFinishReason | None = None) -> ChunkChoice:
         logprobs = None if reason and not self._logprobs else _logprobs(self._head, self._logprobs)
         self._logprobs = []
         return _chunk_choice(self._index, delta, logprobs, reason)
+
+
+def _reasoning(head: CompletionHead, text: str) -> MessageDelta:
+    use = head.request.reasoning
+    return {"reasoning": text, "reasoning_content": text} if use and use.as_content else {"reasoning": text}
+
+
+def _has_functions(head: CompletionHead) -> bool:
+    return head.request.tools is not None and head.request.tools.as_function_call
 
 
 def _chunk_choice(
@@ -219,7 +256,7 @@ def _finish_reason(tools: ToolUse | None, reason: FinishReason, *, called: bool)
     the model chose."""
     if tools is None or not called or tools.named or reason == "length":
         return reason
-    return "tool_calls"
+    return "function_call" if tools.as_function_call else "tool_calls"
 
 
 def _logprobs(head: CompletionHead, tokens: Sequence[generated.TokenLogprob]) -> ChatLogprobs | None:

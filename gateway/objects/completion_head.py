@@ -2,12 +2,14 @@
 
 import secrets
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from loragate.gateway.generation.output import Completion, TextDelta
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
 
@@ -20,6 +22,12 @@ class PromptDetails(TypedDict):
     cached_tokens: Count
 
 
+class CompletionDetails(TypedDict):
+    """`reasoning_tokens`: completion tokens that are reasoning before the answer."""
+
+    reasoning_tokens: Count
+
+
 class Usage(TypedDict):
     """Tokens of all choices together. Each prompt counts once."""
 
@@ -27,6 +35,7 @@ class Usage(TypedDict):
     completion_tokens: Count
     total_tokens: Count
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
 
 
 class CompletionBase(TypedDict):
@@ -36,6 +45,29 @@ class CompletionBase(TypedDict):
     created: UnixTime
     model: Annotated[str, Field(description="The model's name, as the request gave it.")]
     system_fingerprint: str
+
+
+@dataclass(slots=True)
+class TokenSums:
+    """The tokens of all completions of a request."""
+
+    tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def add(self, part: TextDelta | Completion) -> None:
+        """Add the tokens of a piece or of a whole completion."""
+        self.tokens += part.tokens
+        self.cached_tokens += part.cached_tokens
+        self.reasoning_tokens += part.reasoning_tokens
+
+
+def token_sums(completions: Iterable[Completion]) -> TokenSums:
+    """Return the sums of whole completions."""
+    sums = TokenSums()
+    for completion in completions:
+        sums.add(completion)
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +84,15 @@ class CompletionHead:
         """The `system_fingerprint`, taken from the digest of the base model's weights."""
         return "fp_" + self.request.base.manifest.base_digest.removeprefix("sha256:")[:12]
 
-    def usage(self, completion_tokens: int, cached_tokens: int) -> Usage:
+    def usage(self, sums: TokenSums) -> Usage:
         """Return the usage. Each prompt counts once, however many completions it has."""
         prompt_tokens = self.request.prompt_tokens
         return {
             "prompt_tokens": prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": cached_tokens},
+            "completion_tokens": sums.tokens,
+            "total_tokens": prompt_tokens + sums.tokens,
+            "prompt_tokens_details": {"cached_tokens": sums.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": sums.reasoning_tokens},
         }
 
 

@@ -10,7 +10,7 @@ from loragate.gateway.generation import output as generated
 from loragate.gateway.generation.output import Completion, FinishReason, TextDelta
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import CompletionBase, CompletionHead, Usage
+from loragate.gateway.objects.completion_head import CompletionBase, CompletionHead, TokenSums, Usage, token_sums
 from loragate.gateway.objects.logprobs import CompletionLogprobs, completion_logprobs
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 
@@ -53,23 +53,30 @@ def text_completion(head: CompletionHead, completions: Sequence[Completion], ech
         logprobs = _logprobs(head, completion.logprobs)
         text = echoes[completion.index // head.request.n] + completion.text
         choices.append(_choice(completion.index, text, logprobs, completion.finish_reason))
-    usage = head.usage(sum(c.tokens for c in completions), sum(c.cached_tokens for c in completions))
+    usage = head.usage(token_sums(completions))
     return {**_without_choices(head), "choices": choices, "usage": usage}
 
 
 async def text_chunks(
-    head: CompletionHead, deltas: AsyncGenerator[TextDelta, None], echoes: Echoes, *, include_usage: bool
+    head: CompletionHead,
+    deltas: AsyncGenerator[TextDelta, None],
+    echoes: Echoes,
+    *,
+    include_usage: bool,
+    continuous_usage: bool = False,
 ) -> AsyncGenerator[TextCompletion, None]:
-    """Yield each choice's text, with its finish reason in its last chunk, then the usage if `include_usage` is set."""
+    """Yield each choice's text, with its finish reason in its last chunk, then the usage if `include_usage` is set;
+    with `continuous_usage`, each chunk has the usage so far."""
     chunk = _without_choices(head)
     if include_usage:
         chunk["usage"] = None
     started: set[int] = set()
-    tokens = cached = 0
+    sums = TokenSums()
     async with aclosing(deltas):
         async for delta in deltas:
-            tokens += delta.tokens
-            cached += delta.cached_tokens
+            sums.add(delta)
+            if continuous_usage:
+                chunk["usage"] = head.usage(sums)
             text = delta.text
             if delta.index not in started:
                 started.add(delta.index)
@@ -78,7 +85,7 @@ async def text_chunks(
                 logprobs = _logprobs(head, delta.logprobs)
                 yield {**chunk, "choices": [_choice(delta.index, text, logprobs, delta.finish_reason)]}
     if include_usage:
-        yield {**chunk, "usage": head.usage(tokens, cached)}
+        yield {**chunk, "usage": head.usage(sums)}
 
 
 def _without_choices(head: CompletionHead) -> TextCompletion:

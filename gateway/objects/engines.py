@@ -20,6 +20,12 @@ class Health(TypedDict):
     status: Literal["ok"]
 
 
+class Version(TypedDict):
+    """The version of loragate."""
+
+    version: str
+
+
 class Readiness(TypedDict):
     """`parts` has "ok", "degraded" or a reason for each part of the server; `degraded` has the reasons why parts are
     degraded."""

@@ -6,9 +6,15 @@ response.created, response.in_progress
             response.output_text.delta …
             response.output_text.done
         response.content_part.done
+      or, for reasoning, the same with
+        response.reasoning_text.delta …
+        response.reasoning_text.done
       or
         response.function_call_arguments.delta …
         response.function_call_arguments.done
+      or
+        response.custom_tool_call_input.delta
+        response.custom_tool_call_input.done
     response.output_item.done
 response.completed, or response.incomplete, or response.failed
 """
@@ -20,11 +26,11 @@ from typing import Literal
 
 from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.output import Completion, TextDelta, TokenLogprob
-from loragate.gateway.objects.response_output import CallItem, MessageItem, ResponseEvent
+from loragate.gateway.objects.completion_head import TokenSums
+from loragate.gateway.objects.response_output import CallItem, CustomItem, MessageItem, ResponseEvent, ThoughtItem
 from loragate.gateway.objects.responses import (
-    FunctionCallItem,
     ItemStatus,
-    OutputMessage,
+    OutputItem,
     ResponseFailure,
     ResponseHead,
     ResponseObject,
@@ -32,6 +38,8 @@ from loragate.gateway.objects.responses import (
 )
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolCall
 from loragate.gateway.tools.types import Content
+
+Item = MessageItem | CallItem | CustomItem | ThoughtItem
 
 
 def whole_response(head: ResponseHead, completion: Completion) -> ResponseObject:
@@ -43,6 +51,8 @@ def whole_response(head: ResponseHead, completion: Completion) -> ResponseObject
         completion.logprobs,
         completion.finish_reason,
         completion.cached_tokens,
+        completion.reasoning,
+        completion.reasoning_tokens,
     )
     *_, last = ResponseEvents(head).push(delta)
     return last["response"]
@@ -57,9 +67,9 @@ class ResponseEvents:
         self._reader = tools.reader() if tools is not None else None
         self._numbers = count()
         self._started = False
-        self._output: list[OutputMessage | FunctionCallItem] = []
-        self._item: MessageItem | CallItem | None = None
-        self._tokens = self._cached = 0
+        self._output: list[OutputItem] = []
+        self._item: Item | None = None
+        self._sums = TokenSums()
 
     async def stream(self, deltas: AsyncGenerator[TextDelta, None]) -> AsyncGenerator[ResponseEvent, None]:
         """Yield all events."""
@@ -74,8 +84,9 @@ class ResponseEvents:
             self._started = True
             yield self._event("response.created", self._head.document("in_progress"))
             yield self._event("response.in_progress", self._head.document("in_progress"))
-        self._tokens += delta.tokens
-        self._cached += delta.cached_tokens
+        self._sums.add(delta)
+        if delta.reasoning:
+            yield from self._think(delta.reasoning)
         logprobs = delta.logprobs if self._head.body.wants_logprobs else ()
         for piece in self._read(delta):
             yield from self._piece(piece, logprobs)
@@ -97,14 +108,22 @@ class ResponseEvents:
         pieces = self._reader.push(delta.text)
         return pieces if delta.finish_reason is None else pieces + self._reader.finish()
 
+    def _think(self, text: str) -> Iterator[ResponseEvent]:
+        if not isinstance(self._item, ThoughtItem):
+            yield from self._close("completed")
+            summarized = self._head.body.reasoning is not None and self._head.body.reasoning.wanted_summary is not None
+            yield from self._open(ThoughtItem(len(self._output), self._numbers, summarized=summarized))
+        assert isinstance(self._item, ThoughtItem)
+        yield from self._item.more(text)
+
     def _piece(self, piece: Piece, logprobs: Sequence[TokenLogprob]) -> Iterator[ResponseEvent]:
         match piece:
             case ToolCall():
                 yield from self._close("completed")
-                yield from self._open(CallItem(len(self._output), piece.id, piece.name, self._numbers))
+                yield from self._open(self._new_call(piece))
             case MoreArguments(text=text):
-                assert isinstance(self._item, CallItem)
-                yield self._item.more(text)
+                assert isinstance(self._item, CallItem | CustomItem)
+                yield from self._item.more(text)
             case Content(text=text):
                 if not isinstance(self._item, MessageItem):
                     yield from self._close("completed")
@@ -125,7 +144,12 @@ class ResponseEvents:
     def _new_message(self) -> MessageItem:
         return MessageItem(len(self._output), self._head.request.base.tokenizer, self._numbers)
 
-    def _open(self, item: MessageItem | CallItem) -> Iterator[ResponseEvent]:
+    def _new_call(self, call: ToolCall) -> CallItem | CustomItem:
+        body = self._head.body
+        kind = CustomItem if call.name in body.custom_tools else CallItem
+        return kind(len(self._output), call.id, call.name, self._numbers, body.namespaces.get(call.name))
+
+    def _open(self, item: Item) -> Iterator[ResponseEvent]:
         self._item = item
         yield from item.opened()
 
@@ -137,7 +161,7 @@ class ResponseEvents:
 
     @property
     def _usage(self) -> ResponseUsage:
-        return self._head.usage(self._tokens, self._cached)
+        return self._head.usage(self._sums)
 
     def _event(
         self,

@@ -1,7 +1,7 @@
 """The items of a response's output, and the events in which they are sent."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NotRequired
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -9,13 +9,20 @@ from loragate.gateway.generation import output as generated
 from loragate.gateway.objects.common import Count
 from loragate.gateway.objects.logprobs import TokenLogprob, token_logprobs
 from loragate.gateway.objects.responses import (
+    CustomCallItem,
     FunctionCallItem,
     ItemStatus,
+    OutputItem,
     OutputMessage,
     OutputText,
+    ReasoningItem,
+    ReasoningText,
     ResponseObject,
+    SummaryText,
     new_item_id,
 )
+from loragate.gateway.schemas.inference.response_items import CUSTOM_INPUT
+from loragate.prompts.json_text import parse_json
 from loragate.prompts.tokenizer import TextTokenizer
 
 
@@ -46,8 +53,16 @@ class ResponseEvent(TypedDict):
         "response.output_text.delta",
         "response.output_text.done",
         "response.content_part.done",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_summary_part.done",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
         "response.output_item.done",
         "response.completed",
         "response.incomplete",
@@ -56,13 +71,15 @@ class ResponseEvent(TypedDict):
     sequence_number: Count
     response: NotRequired[ResponseObject]
     output_index: NotRequired[Count]
-    item: NotRequired[OutputMessage | FunctionCallItem]
+    item: NotRequired[OutputItem]
     item_id: NotRequired[str]
     content_index: NotRequired[Count]
-    part: NotRequired[OutputText]
+    summary_index: NotRequired[Count]
+    part: NotRequired[OutputText | ReasoningText | SummaryText]
     delta: NotRequired[str]
     text: NotRequired[str]
     arguments: NotRequired[str]
+    input: NotRequired[str]
     logprobs: NotRequired[list[BriefLogprob]]
 
 
@@ -145,11 +162,88 @@ class MessageItem:
         return {"type": "output_text", "text": self._text, "annotations": [], "logprobs": list(self._logprobs)}
 
 
+class ThoughtItem:
+    """The reasoning of the model, as it grows. `numbers` gives each event its number.
+
+    With `summarized`, the text is also the summary, which is all that some clients show.
+    """
+
+    def __init__(self, index: int, numbers: Iterator[int], *, summarized: bool) -> None:
+        self._id = new_item_id("rs")
+        self._index = index
+        self._numbers = numbers
+        self._summarized = summarized
+        self._text = ""
+
+    def opened(self) -> Iterator[ResponseEvent]:
+        """Yield the events of an empty item."""
+        item: ReasoningItem = {**self.document("in_progress"), "content": [], "summary": []}
+        yield {
+            "type": "response.output_item.added",
+            "output_index": self._index,
+            "item": item,
+            "sequence_number": next(self._numbers),
+        }
+        if self._summarized:
+            event = self._event("response.reasoning_summary_part.added", "summary_index")
+            yield {**event, "part": {"type": "summary_text", "text": ""}}
+        event = self._event("response.content_part.added", "content_index")
+        yield {**event, "part": {"type": "reasoning_text", "text": ""}}
+
+    def more(self, text: str) -> Iterator[ResponseEvent]:
+        """Append to the reasoning; yield the events."""
+        self._text += text
+        if self._summarized:
+            yield {**self._event("response.reasoning_summary_text.delta", "summary_index"), "delta": text}
+        yield {**self._event("response.reasoning_text.delta", "content_index"), "delta": text}
+
+    def closed(self, status: ItemStatus) -> Iterator[ResponseEvent]:
+        """Yield the events of the whole reasoning."""
+        if self._summarized:
+            yield {**self._event("response.reasoning_summary_text.done", "summary_index"), "text": self._text}
+            event = self._event("response.reasoning_summary_part.done", "summary_index")
+            yield {**event, "part": {"type": "summary_text", "text": self._text}}
+        yield {**self._event("response.reasoning_text.done", "content_index"), "text": self._text}
+        event = self._event("response.content_part.done", "content_index")
+        yield {**event, "part": {"type": "reasoning_text", "text": self._text}}
+        yield {
+            "type": "response.output_item.done",
+            "output_index": self._index,
+            "item": self.document(status),
+            "sequence_number": next(self._numbers),
+        }
+
+    def document(self, status: ItemStatus) -> ReasoningItem:
+        """Return the item as it is now."""
+        summary: list[SummaryText] = [{"type": "summary_text", "text": self._text}] if self._summarized else []
+        return {
+            "id": self._id,
+            "type": "reasoning",
+            "status": status,
+            "summary": summary,
+            "content": [{"type": "reasoning_text", "text": self._text}],
+            "encrypted_content": None,
+        }
+
+    def _event(self, type_: Any, part: Literal["summary_index", "content_index"]) -> ResponseEvent:
+        event: ResponseEvent = {
+            "type": type_,
+            "item_id": self._id,
+            "output_index": self._index,
+            "sequence_number": next(self._numbers),
+        }
+        event[part] = 0
+        return event
+
+
 class CallItem:
     """A call of a function, as its arguments grow. `numbers` gives each event its number."""
 
-    def __init__(self, index: int, call_id: str, name: str, numbers: Iterator[int]) -> None:
+    def __init__(
+        self, index: int, call_id: str, name: str, numbers: Iterator[int], namespace: str | None = None
+    ) -> None:
         self._id = new_item_id("fc")
+        self._namespace = namespace
         self._index = index
         self._call_id = call_id
         self._name = name
@@ -165,10 +259,10 @@ class CallItem:
             "sequence_number": next(self._numbers),
         }
 
-    def more(self, text: str) -> ResponseEvent:
-        """Append to the arguments; return the event."""
+    def more(self, text: str) -> Iterator[ResponseEvent]:
+        """Append to the arguments; yield the event."""
         self._arguments += text
-        return {
+        yield {
             "type": "response.function_call_arguments.delta",
             "item_id": self._id,
             "output_index": self._index,
@@ -194,7 +288,7 @@ class CallItem:
 
     def document(self, status: ItemStatus) -> FunctionCallItem:
         """Return the call as it is now."""
-        return {
+        item: FunctionCallItem = {
             "id": self._id,
             "type": "function_call",
             "status": status,
@@ -202,6 +296,81 @@ class CallItem:
             "name": self._name,
             "arguments": self._arguments,
         }
+        if self._namespace is not None:
+            item["namespace"] = self._namespace
+        return item
+
+
+class CustomItem:
+    """A call of a custom tool. Its input comes in one piece, once the arguments that the model writes are complete."""
+
+    def __init__(
+        self, index: int, call_id: str, name: str, numbers: Iterator[int], namespace: str | None = None
+    ) -> None:
+        self._id = new_item_id("ctc")
+        self._index = index
+        self._call_id = call_id
+        self._name = name
+        self._numbers = numbers
+        self._namespace = namespace
+        self._arguments = ""
+
+    def opened(self) -> Iterator[ResponseEvent]:
+        """Yield the event that names the tool, without its input."""
+        item: CustomCallItem = {**self.document("in_progress"), "input": ""}
+        yield self._item_event("response.output_item.added", item)
+
+    def more(self, text: str) -> Iterator[ResponseEvent]:
+        """Append to the arguments; yield nothing."""
+        self._arguments += text
+        yield from ()
+
+    def closed(self, status: ItemStatus) -> Iterator[ResponseEvent]:
+        """Yield the events of the input and the call."""
+        yield {
+            "type": "response.custom_tool_call_input.delta",
+            "item_id": self._id,
+            "output_index": self._index,
+            "delta": self._input,
+            "sequence_number": next(self._numbers),
+        }
+        yield {
+            "type": "response.custom_tool_call_input.done",
+            "item_id": self._id,
+            "output_index": self._index,
+            "input": self._input,
+            "sequence_number": next(self._numbers),
+        }
+        yield self._item_event("response.output_item.done", self.document(status))
+
+    def document(self, status: ItemStatus) -> CustomCallItem:
+        """Return the call as it is now."""
+        item: CustomCallItem = {
+            "id": self._id,
+            "type": "custom_tool_call",
+            "status": status,
+            "call_id": self._call_id,
+            "name": self._name,
+            "input": self._input,
+        }
+        if self._namespace is not None:
+            item["namespace"] = self._namespace
+        return item
+
+    @property
+    def _input(self) -> str:
+        """The argument; the arguments as they are, if the model wrote no such argument."""
+        try:
+            value = parse_json(self._arguments)
+        except ValueError:
+            return self._arguments
+        text = value.get(CUSTOM_INPUT) if isinstance(value, dict) else None
+        return text if isinstance(text, str) else self._arguments
+
+    def _item_event(
+        self, type_: Literal["response.output_item.added", "response.output_item.done"], item: CustomCallItem
+    ) -> ResponseEvent:
+        return {"type": type_, "output_index": self._index, "item": item, "sequence_number": next(self._numbers)}
 
 
 def _brief(entry: TokenLogprob) -> BriefLogprob:

@@ -4,14 +4,14 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import UnixTime
+from loragate.gateway.objects.completion_head import TokenSums, UnixTime
 from loragate.gateway.objects.logprobs import TokenLogprob
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 
@@ -47,6 +47,47 @@ class FunctionCallItem(TypedDict):
     call_id: str
     name: str
     arguments: str
+    namespace: NotRequired[str]
+
+
+class CustomCallItem(TypedDict):
+    """A call of a custom tool that the model requests. Send its result back under the same `call_id`."""
+
+    id: str
+    type: Literal["custom_tool_call"]
+    status: ItemStatus
+    call_id: str
+    name: str
+    input: str
+    namespace: NotRequired[str]
+
+
+class ReasoningText(TypedDict):
+    """What the model wrote before its answer."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class SummaryText(TypedDict):
+    """The reasoning as a summary, for clients that ask for one. It is not shortened."""
+
+    type: Literal["summary_text"]
+    text: str
+
+
+class ReasoningItem(TypedDict):
+    """The reasoning of the model. Send it back before the items that follow it, so that the model sees it again."""
+
+    id: str
+    type: Literal["reasoning"]
+    status: ItemStatus
+    summary: list[SummaryText]
+    content: list[ReasoningText]
+    encrypted_content: None
+
+
+OutputItem = OutputMessage | FunctionCallItem | CustomCallItem | ReasoningItem
 
 
 class InputDetails(TypedDict):
@@ -57,7 +98,7 @@ class InputDetails(TypedDict):
 
 
 class OutputDetails(TypedDict):
-    """`reasoning_tokens` is always 0: there is no hidden reasoning."""
+    """`reasoning_tokens`: output tokens that are reasoning before the answer."""
 
     reasoning_tokens: Count
 
@@ -86,10 +127,10 @@ class IncompleteDetails(TypedDict):
 
 
 class ReasoningEffort(TypedDict):
-    """Reasoning is not supported; both fields are always null."""
+    """The effort and the summary that the request asked for."""
 
-    effort: None
-    summary: None
+    effort: str | None
+    summary: str | None
 
 
 class TextConfig(TypedDict):
@@ -114,7 +155,7 @@ class ResponseObject(TypedDict):
     max_output_tokens: Count | None
     metadata: dict[str, str]
     model: str
-    output: list[OutputMessage | FunctionCallItem]
+    output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: None
     reasoning: ReasoningEffort
@@ -142,7 +183,7 @@ class ResponseHead:
     def document(
         self,
         status: ResponseStatus,
-        output: Sequence[OutputMessage | FunctionCallItem] = (),
+        output: Sequence[OutputItem] = (),
         usage: ResponseUsage | None = None,
         error: ResponseFailure | None = None,
     ) -> ResponseObject:
@@ -164,7 +205,7 @@ class ResponseHead:
             "output": list(output),
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": self._reasoning,
             "store": False,
             "temperature": _shown(body.temperature, sampling.temperature),
             "text": {"format": self._format, "verbosity": "medium"},
@@ -177,16 +218,23 @@ class ResponseHead:
             "user": body.user,
         }
 
-    def usage(self, output_tokens: int, cached_tokens: int) -> ResponseUsage:
+    def usage(self, sums: TokenSums) -> ResponseUsage:
         """Return the usage."""
         input_tokens = self.request.prompt_tokens
         return {
             "input_tokens": input_tokens,
-            "input_tokens_details": {"cached_tokens": cached_tokens, "cache_write_tokens": 0},
-            "output_tokens": output_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": input_tokens + output_tokens,
+            "input_tokens_details": {"cached_tokens": sums.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": sums.tokens,
+            "output_tokens_details": {"reasoning_tokens": sums.reasoning_tokens},
+            "total_tokens": input_tokens + sums.tokens,
         }
+
+    @property
+    def _reasoning(self) -> ReasoningEffort:
+        given = self.body.reasoning
+        if given is None:
+            return {"effort": None, "summary": None}
+        return {"effort": given.effort, "summary": given.wanted_summary}
 
     @property
     def _format(self) -> dict[str, Any]:
@@ -210,4 +258,5 @@ def _shown(given: float | None, used: float) -> float:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    return {**tool, "strict": bool(tool["strict"])}
+    shown = {name: value for name, value in tool.items() if name != "namespace" or value is not None}
+    return shown if tool["type"] == "custom" else {**shown, "strict": bool(tool["strict"])}

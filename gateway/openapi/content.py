@@ -28,7 +28,7 @@ def response_of(declared: RouteDescription, headers: tuple[str, ...]) -> dict[st
     if declared.json:
         content["application/json"] = _content(declared.response)
     if declared.events is not None:
-        content["text/event-stream"] = _stream(declared.events)
+        content["text/event-stream"] = _stream(declared.events, declared.error_shape)
     for media, words in declared.media.items():
         content[media] = {"schema": {"type": "string", "description": words}}
     return {"description": "Success.", "headers": header_references(*headers, *declared.headers), "content": content}
@@ -49,10 +49,10 @@ def _content(shape: Any) -> Mapping[str, Any]:
     return {"schema": reference(shape.__name__), "example": RESPONSES[shape]}
 
 
-def _stream(event: Any) -> dict[str, Any]:
+def _stream(event: Any, error: type) -> dict[str, Any]:
     """Before OpenAPI 3.2, the schema of an event stream is the schema of its events."""
     words = cleandoc(event.__doc__ or "")
-    payload = {"anyOf": [reference(event.__name__), reference("ErrorEnvelope")]}
+    payload = {"anyOf": [reference(event.__name__), reference(error.__name__)]}
     json = {"type": "string", "contentMediaType": "application/json", "contentSchema": payload}
     data = {"anyOf": [{"const": "[DONE]"}, json]}
     return {"schema": {"type": "object", "description": words, "properties": {"data": data}, "required": ["data"]}}

@@ -8,7 +8,6 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
 
-from loragate.gateway.objects.common import ErrorEnvelope
 from loragate.gateway.openapi.error_responses import error_components
 from loragate.gateway.openapi.headers import header_components
 from loragate.gateway.openapi.operation import Operation
@@ -20,8 +19,9 @@ _DESCRIPTION = """\
 A gateway to one base model with many LoRA adapters, for many tenants. `/v1` is OpenAI's API, in which adapters are \
 models, extended by routes for a tenant's adapters. `/admin/v1` is for the operator.
 
-Every error response has the shape of OpenAI's error envelope. A POST that creates something accepts an \
-`Idempotency-Key`. Lists accept `limit` and `after`; pass the `last_id` of a page as `after` to get the next one."""
+Every error response has the shape of OpenAI's error envelope, but those of `/v1/messages` have Anthropic's. A POST \
+that creates something accepts an `Idempotency-Key`. Lists accept `limit` and `after`; pass the `last_id` of a page as \
+`after` to get the next one."""
 
 _TAGS = {
     "inference": "Completions and embeddings, as in OpenAI's API. `model` is the base model, or an adapter by `name`, "
@@ -62,7 +62,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             "schemas": of_parameters((each.document for each in operations), drawn["components"]["schemas"])
             | collected(
                 {operation.body.model for operation in operations if operation.body},
-                {ErrorEnvelope}.union(*(operation.described.shapes for operation in operations)),
+                set[Any]().union(*(operation.described.shapes for operation in operations)),
             ),
             "responses": error_components(),
             "headers": header_components(),

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from loragate.gateway.http.envelope import envelope, error_type
-from loragate.gateway.openapi.headers import header_references
+from loragate.gateway.http.message_errors import REQUEST_ID, message_error
+from loragate.gateway.objects.common import ErrorEnvelope
+from loragate.gateway.objects.messages import MessageError
+from loragate.gateway.openapi.headers import HEADERS, header_references
+from loragate.gateway.openapi.schemas import reference as schema_reference
 
 
 @dataclass(frozen=True)
@@ -105,19 +109,33 @@ ERROR_RESPONSES: Mapping[int, ErrorResponse] = {
 
 def error_components() -> dict[str, Any]:
     """Return `components.responses`."""
-    return {error.name: _response(status, error) for status, error in ERROR_RESPONSES.items()}
+    return {
+        _name(error, shape): _response(status, error, shape)
+        for shape in (ErrorEnvelope, MessageError)
+        for status, error in ERROR_RESPONSES.items()
+    }
 
 
-def reference(status: int) -> dict[str, str]:
-    """Return a reference to the error response of this status."""
-    return {"$ref": f"#/components/responses/{ERROR_RESPONSES[status].name}"}
+def reference(status: int, shape: type) -> dict[str, str]:
+    """Return a reference to the error response of this status whose body has this type."""
+    return {"$ref": f"#/components/responses/{_name(ERROR_RESPONSES[status], shape)}"}
 
 
-def _response(status: int, error: ErrorResponse) -> dict[str, Any]:
-    example = envelope(error.message, error_type(status), error.param, error.code)
-    schema = {"$ref": "#/components/schemas/ErrorEnvelope"}
+def _name(error: ErrorResponse, shape: type) -> str:
+    return f"Message{error.name}" if shape is MessageError else error.name
+
+
+def _response(status: int, error: ErrorResponse, shape: type) -> dict[str, Any]:
+    own = (REQUEST_ID,) if shape is MessageError else ()
+    content = {"schema": schema_reference(shape.__name__), "example": _example(status, error, shape)}
     return {
         "description": error.description,
-        "headers": header_references(*error.headers),
-        "content": {"application/json": {"schema": schema, "example": example}},
+        "headers": header_references(*error.headers, *own),
+        "content": {"application/json": content},
     }
+
+
+def _example(status: int, error: ErrorResponse, shape: type) -> dict[str, Any]:
+    if shape is MessageError:
+        return message_error(status, error.message, error.code, HEADERS[REQUEST_ID].example)
+    return envelope(error.message, error_type(status), error.param, error.code)

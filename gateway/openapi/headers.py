@@ -29,6 +29,7 @@ HEADERS: Mapping[str, Header] = {
     "x-request-id": Header(
         "The id that the client sent, or else one that the server generated.", "req_5d41402abc4b2a76", required=True
     ),
+    "request-id": Header("The same as `x-request-id`, for Anthropic's clients.", "req_5d41402abc4b2a76"),
     "openai-processing-ms": Header(
         "Milliseconds from the request's headers to the response's headers.", "12", _NUMBER, required=True
     ),

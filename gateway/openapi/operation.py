@@ -68,7 +68,7 @@ class Operation:
         return {
             self.status: response_of(self.described, replayed),
             **{status: other_response(shape) for status, shape in self.described.also.items()},
-            **{status: reference(status) for status in self._errors},
+            **{status: reference(status, self.described.error_shape) for status in self._errors},
         }
 
     @property
@@ -104,4 +104,6 @@ def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
         schema = options[0] | schema
     elif options:
         schema["anyOf"] = options
+    if parameter["name"] == "after" and schema.get("type") == "string" and "default" not in schema:
+        schema["minLength"] = 1  # the first page has no `after`
     return {**parameter, "schema": schema}

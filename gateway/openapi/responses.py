@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from loragate.gateway.objects.common import ErrorEnvelope
+
 if TYPE_CHECKING:
     from loragate.gateway.dependencies.json_body import JsonBody
 
@@ -25,7 +27,7 @@ class RouteDescription:
 
     `media` holds further media types of a success with their descriptions; `events` is the type of a stream's events;
     `form` is the schema of a multipart body, `body` reads a JSON body that may be sent instead; `headers` names headers
-    of a success in addition to those of every response.
+    of a success in addition to those of every response; `error_shape` is the type of its errors.
     """
 
     response: Any
@@ -36,13 +38,16 @@ class RouteDescription:
     body: "JsonBody[Any] | None" = None
     headers: tuple[str, ...] = ()
     json: bool = True
+    error_shape: type = ErrorEnvelope
     also: Mapping[int, Any] = field(default_factory=dict)
     """Responses whose status is that of an error, but which do not have the error envelope."""
 
     @property
     def shapes(self) -> set[Any]:
         """All types that it names."""
-        return {shape for shape in (self.response, self.events, *self.also.values()) if shape is not None}
+        return {
+            shape for shape in (self.response, self.events, self.error_shape, *self.also.values()) if shape is not None
+        }
 
 
 def describes(response: Any, **more: Any) -> Callable[[F], F]:

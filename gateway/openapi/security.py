@@ -13,7 +13,11 @@ from loragate.gateway.dependencies.requirements import (
 TENANT_KEY, ADMIN_KEY = "tenantKey", "adminKey"
 
 SECURITY_SCHEMES = {
-    TENANT_KEY: {"type": "http", "scheme": "bearer", "description": "A tenant's key, `lg-<id>-<secret>`."},
+    TENANT_KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A tenant's key, `lg-<id>-<secret>`. As `x-api-key`, it is accepted, too.",
+    },
     ADMIN_KEY: {
         "type": "http",
         "scheme": "bearer",

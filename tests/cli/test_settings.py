@@ -465,3 +465,10 @@ def test_requests_are_logged_only_if_the_operator_asks(monkeypatch: pytest.Monke
     chosen = load(model="m")
     assert chosen.access_log
     assert Programs(chosen, "unix:/engine", 3, "127.0.0.1:1").gateway().environment["LORAGATE_ACCESS_LOG"] == "True"
+
+
+def test_origins_are_listed_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_CORS_ORIGINS", "https://app.example, http://localhost:5173")
+    assert load().cors_origins == ("https://app.example", "http://localhost:5173")
+    monkeypatch.setenv("LORAGATE_CORS_ORIGINS", "https://app.example/")
+    assert rejection().startswith("LORAGATE_CORS_ORIGINS: must be '*' or origins of the form scheme://host")

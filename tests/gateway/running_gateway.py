@@ -25,6 +25,7 @@ from loragate.gateway.services import Services
 from tests.gateway.stub_engine import StubEngine
 
 ADMIN_KEY = "an-admin-key-of-the-tests"
+_STOP_SECONDS = 60
 _CERTIFICATES = ssl.create_default_context()  # each client would load them again, which takes 20 ms
 
 
@@ -135,4 +136,6 @@ async def serving(
         yield Gateway(base_url, config, engine, lifecycle, key, other_key, tenant_id, target, services, server)
     finally:
         server.end()
+        if not (await asyncio.wait({serving}, timeout=_STOP_SECONDS))[0]:
+            server.force_exit = True  # a test that failed left a connection that never ends
         await serving

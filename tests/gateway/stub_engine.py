@@ -157,6 +157,9 @@ class _Session:
             match frame.WhichOneof("kind"):
                 case "submit":
                     self._engine.submits.append(frame.submit)
+                    # Before the task runs: an abort in the same batch of frames must find it, and is answered.
+                    open_ = {index: pb.Computed() for index in range(max(1, frame.submit.n))}
+                    self._tallies[frame.submit.request_id] = open_
                     task = asyncio.create_task(self._run(frame.submit))
                     self._running[frame.submit.request_id] = task
                 case "abort":
@@ -202,8 +205,7 @@ class _Session:
             adapter.complete.set()
 
     async def _run(self, submit: pb.Submit) -> None:
-        open_ = {index: pb.Computed() for index in range(max(1, submit.n))}
-        self._tallies[submit.request_id] = open_
+        open_ = self._tallies[submit.request_id]
         if self._engine.fails(submit) and not self._engine.fails_late:
             self._emit(submit, finish_reason=pb.FINISH_REASON_ERROR, error=self._engine.failure)
             return

@@ -14,15 +14,37 @@ def first_model(api: Api) -> str:
 
 
 def print_reply(conversation: Conversation, prompt: str) -> None:
-    """Print the reply as it is generated, and end the line even when it is interrupted."""
+    """Print the reply as it is generated, and end the line even when it is interrupted. The model's reasoning goes to
+    stderr, dimmed, if that is a terminal."""
     begun = False
+    thought = _Thought()
     try:
-        for piece in conversation.send(prompt):
+        for piece in conversation.send(prompt, thought.add):
+            thought.end()
             print(piece, end="", flush=True)
             begun = True
     finally:
+        thought.end()
         if begun:
             print(flush=True)
+
+
+class _Thought:
+    """The reasoning before a reply, shown on a terminal only."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty()
+        self._is_open = False
+
+    def add(self, text: str) -> None:
+        if self._is_shown:
+            print(text if self._is_open else f"\x1b[2m{text}", end="", file=sys.stderr, flush=True)
+            self._is_open = True
+
+    def end(self) -> None:
+        if self._is_open:
+            print("\x1b[0m\n", file=sys.stderr, flush=True)
+            self._is_open = False
 
 
 def run_chat(conversation: Conversation, model: str) -> None:

@@ -8,7 +8,9 @@ from pydantic import BaseModel
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.inference.messages import MessageRequest, MessageTokensRequest
 from loragate.gateway.schemas.inference.responses import ResponseRequest
+from loragate.gateway.schemas.inference.tokens import DetokenizeRequest, TokenizeRequest
 from loragate.gateway.schemas.resources.adapters import (
     AdapterFromFiles,
     AdapterPatch,
@@ -56,6 +58,11 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             "tool_choice": "auto",
         },
     },
+    TokenizeRequest: {
+        "A prompt": {"model": NAME, "prompt": "The sea is", "return_token_strs": True},
+        "A chat": {"model": NAME, "messages": [_USER]},
+    },
+    DetokenizeRequest: {"Tokens": {"model": NAME, "tokens": [3, 1, 2]}},
     ResponseRequest: {
         "A question": {
             "model": NAME,
@@ -79,6 +86,36 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             "text": {"format": {"type": "json_schema", "name": "place", "schema": _CITY}},
         },
     },
+    MessageRequest: {
+        "A question": {
+            "model": NAME,
+            "max_tokens": 64,
+            "system": "You answer in verse.",
+            "messages": [_USER],
+            "stop_sequences": ["THE END"],
+        },
+        "A stream": {"model": NAME, "max_tokens": 64, "messages": [_USER], "stream": True},
+        "The result of a tool": {
+            "model": NAME,
+            "max_tokens": 64,
+            "messages": [
+                {"role": "user", "content": "What is the weather in Oslo?"},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}}],
+                },
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}]},
+            ],
+            "tools": [{"name": "weather", "input_schema": _CITY}],
+        },
+        "Reasoning": {
+            "model": NAME,
+            "max_tokens": 64,
+            "messages": [_USER],
+            "thinking": {"type": "enabled", "budget_tokens": 32},
+        },
+    },
+    MessageTokensRequest: {"A question": {"model": NAME, "messages": [_USER]}},
     CompletionRequest: {
         "A prompt": {"model": NAME, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
         "Several prompts, with logprobs": {"model": NAME, "prompt": ["The sea,", "A star"], "logprobs": 2, "seed": 7},

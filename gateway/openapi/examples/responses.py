@@ -6,7 +6,6 @@ from typing import Any
 from loragate.gateway.objects import (
     adapters,
     admin,
-    admin_keys,
     alias_metrics,
     chat,
     completions,
@@ -16,11 +15,13 @@ from loragate.gateway.objects import (
     fine_tuning,
     imports,
     job_events,
+    keys,
+    messages,
     models,
     responses,
+    tokens,
     usage,
 )
-from loragate.gateway.objects import admin as whoami
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
 from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, CHECKPOINT, JOB, JOB_EVENT
@@ -62,6 +63,7 @@ _USAGE = {
     "completion_tokens": 9,
     "total_tokens": 30,
     "prompt_tokens_details": {"cached_tokens": 16},
+    "completion_tokens_details": {"reasoning_tokens": 0},
 }
 _ADAPTER_MODEL = {"id": NAME, "object": "model", "created": 1_772_357_400, "owned_by": "tenant", "parent": _BASE}
 
@@ -166,6 +168,22 @@ RESPONSES: Mapping[Any, Any] = {
         },
         "user": None,
     },
+    messages.Message: {
+        "id": "msg_5d41402abc4b2a76b9719d91",
+        "type": "message",
+        "role": "assistant",
+        "model": NAME,
+        "content": [{"type": "text", "text": "The sea hums low, and keeps the time."}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 5,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 16,
+            "output_tokens": 9,
+        },
+    },
+    messages.MessageTokens: {"input_tokens": 21},
     completions.TextCompletion: {
         "id": "cmpl-5d41402abc4b2a76b9719d911017",
         "object": "text_completion",
@@ -179,6 +197,8 @@ RESPONSES: Mapping[Any, Any] = {
         "model": NAME,
         "usage": {"prompt_tokens": 2, "total_tokens": 2},
     },
+    tokens.Tokens: {"count": 3, "max_model_len": 8192, "tokens": [464, 5417, 318], "token_strs": None},
+    tokens.DetokenizedPrompt: {"prompt": "The sea is"},
     models.Model: _ADAPTER_MODEL,
     models.DeletedModel: {"id": JOB["fine_tuned_model"], "object": "model", "deleted": True},
     models.ModelList: {
@@ -228,13 +248,13 @@ RESPONSES: Mapping[Any, Any] = {
     files.UploadPartList: _page(_PART),
     admin.Tenant: TENANT,
     admin.TenantList: _page(TENANT),
-    admin.ApiKey: KEY,
-    admin.ApiKeyList: _page(KEY),
-    admin_keys.AdminKey: ADMIN_KEY,
-    admin_keys.AdminKeyList: _page(ADMIN_KEY),
-    admin_keys.NewAdminKey: {**ADMIN_KEY, "last_used_at": None, "secret": "lg-8vBn2LsTqR4c-<shown this one time>"},
-    admin.NewApiKey: {**KEY, "last_used_at": None, "secret": "lg-3kTz9QbW1xYd-<shown this one time>"},
-    admin.DeletedObject: {"id": TENANT["id"], "object": "tenant", "deleted": True},
+    keys.ApiKey: KEY,
+    keys.ApiKeyList: _page(KEY),
+    keys.AdminKey: ADMIN_KEY,
+    keys.AdminKeyList: _page(ADMIN_KEY),
+    keys.NewAdminKey: {**ADMIN_KEY, "last_used_at": None, "secret": "lg-8vBn2LsTqR4c-<shown this one time>"},
+    keys.NewApiKey: {**KEY, "last_used_at": None, "secret": "lg-3kTz9QbW1xYd-<shown this one time>"},
+    keys.DeletedObject: {"id": TENANT["id"], "object": "tenant", "deleted": True},
     admin.AdminAdapter: ADMIN_ADAPTER,
     admin.AdminAdapterList: _page(ADMIN_ADAPTER),
     admin.AuditEventList: _page(_EVENT),
@@ -257,12 +277,13 @@ RESPONSES: Mapping[Any, Any] = {
         "rejected": {"rate_limited": 12, "overloaded": 0},
     },
     engines.Health: {"status": "ok"},
+    engines.Version: {"version": "1.0.0"},
     engines.Readiness: {
         "status": "ready",
         "parts": {"gateway": "ok", "database": "ok", "engine": "ok", "finetune": "degraded"},
         "degraded": {"finetune": "ended with signal SIGKILL"},
     },
-    whoami.Caller: {
+    keys.Caller: {
         "object": "caller",
         "role": "tenant",
         "tenant": {"id": TENANT["id"], "name": TENANT["name"]},

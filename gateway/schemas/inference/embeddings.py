@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
+from loragate.gateway.schemas.inference.openai_fields import NO_EFFECT
 from loragate.gateway.schemas.inference.prompts import Prompt, Prompts
 from loragate.gateway.schemas.inference.sampling import ModelName, Priority, User
-from loragate.prompts.validation import Body
+from loragate.prompts.validation import Body, without
 from loragate.v1 import engine_pb2 as pb
 
 MAX_INPUTS = 2048
@@ -20,18 +20,24 @@ class EmbeddingRequest(Body):
     model: ModelName
     input: Annotated[Prompts, Field(max_length=MAX_INPUTS)]
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Annotated[Any, WithJsonSchema({"type": "null"})] = None
+    dimensions: Annotated[int, Field(ge=1, description="No other value than the model's width is accepted.")] | None = (
+        None
+    )
     user: User | None = None
+    safety_identifier: User | None = None
     priority: Priority | None = None
     pooling: Literal["last", "mean"] | None = None
     normalize: bool | None = None
 
-    @field_validator("dimensions")
+    @model_validator(mode="before")
     @classmethod
-    def _is_not_given(cls, value: Any) -> None:
-        if value is not None:
-            words = "shorter vectors need a model that was trained for them: leave the field out"
-            raise PydanticCustomError("dimensions", words, {})
+    def _drop_ignored(cls, document: Any) -> Any:
+        return without(document, NO_EFFECT)
+
+    @property
+    def sticky_key(self) -> str | None:
+        """The key by which a version of an alias is chosen; None for a random choice."""
+        return self.user or self.safety_identifier or None
 
     @property
     def inputs(self) -> list[Prompt]:

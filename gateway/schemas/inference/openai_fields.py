@@ -11,12 +11,14 @@ from loragate.prompts.validation import field_error
 
 NO_EFFECT = frozenset(
     {
+        "guided_decoding_backend",
         "metadata",
         "prediction",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
         "service_tier",
+        "spaces_between_special_tokens",
         "store",
     }
 )
@@ -24,12 +26,9 @@ NO_EFFECT = frozenset(
 # Field → the values without an effect, in addition to null.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
-    "best_of": (1,),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
     "modalities": (["text"],),
     "moderation": (),
-    "reasoning_effort": ("none",),
+    "skip_special_tokens": (True,),
     "suffix": ("",),
     "verbosity": ("medium",),
     "web_search_options": (),

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.validation import Body, field_error, without
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_OPTIONS = 1024
@@ -63,22 +63,42 @@ class ResponseFormat(Body):
         return pb.Grammar(json_object=True) if schema is _ANY_OBJECT else pb.Grammar(json_schema=json.dumps(schema))
 
 
+AnyJsonSchema = Annotated[JsonSchema, BeforeValidator(_parsed, json_schema_input_type=JsonSchema | str)]
+Regex = Annotated[str, StringConstraints(max_length=8 << 10)]
+Options = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=1024)]],
+    Field(min_length=1, max_length=_MAX_OPTIONS),
+]
+LarkGrammar = Annotated[str, StringConstraints(min_length=1, max_length=64 << 10)]
+
+# Fields of vLLM's that are accepted with these values, which change nothing; null is one of them.
+_NEUTRAL = {"disable_fallback": (True, False), "disable_any_whitespace": (False,), "whitespace_pattern": ()}
+_OLDER_NAMES = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+}
+
+
 class StructuredOutputs(Body):
     """A constraint on the text. Give exactly one of these."""
 
-    json_: Annotated[JsonSchema, BeforeValidator(_parsed, json_schema_input_type=JsonSchema | str)] | None = Field(
-        default=None, alias="json"
-    )
+    json_: AnyJsonSchema | None = Field(default=None, alias="json")
     json_object: bool | None = None
-    regex: Annotated[str, StringConstraints(max_length=8 << 10)] | None = None
-    choice: (
-        Annotated[
-            list[Annotated[str, StringConstraints(min_length=1, max_length=1024)]],
-            Field(min_length=1, max_length=_MAX_OPTIONS),
-        ]
-        | None
-    ) = None
-    grammar: Annotated[str, StringConstraints(min_length=1, max_length=64 << 10)] | None = None
+    regex: Regex | None = None
+    choice: Options | None = None
+    grammar: LarkGrammar | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_neutral(cls, document: Any) -> Any:
+        if not isinstance(document, dict):
+            return document
+        for name, neutral in _NEUTRAL.items():
+            if document.get(name) is not None and document[name] not in neutral:
+                raise field_error(name, "this server does not support it: leave it out")
+        return without(document, _NEUTRAL)
 
     @model_validator(mode="after")
     def _is_one(self) -> "StructuredOutputs":
@@ -110,14 +130,38 @@ class StructuredOutputs(Body):
 
 
 class OutputFields(Body):
-    """Without these fields, a completion may be any text."""
+    """Without these fields, a completion may be any text. The `guided_…` fields are vLLM's older names of those of
+    `structured_outputs`."""
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    guided_json: AnyJsonSchema | None = None
+    guided_regex: Regex | None = None
+    guided_choice: Options | None = None
+    guided_grammar: LarkGrammar | None = None
 
     @model_validator(mode="after")
     def _not_both(self) -> "OutputFields":
+        given = [name for name in ("structured_outputs", *_OLDER_NAMES) if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise field_error(given[1], f"it cannot be combined with '{given[0]}': give only one of them")
         formatted = self.response_format is not None and self.response_format.type != "text"
-        if formatted and self.structured_outputs is not None:
-            raise field_error("structured_outputs", "it cannot be combined with 'response_format'")
+        if formatted and given:
+            raise field_error(given[0], "it cannot be combined with 'response_format'")
         return self
+
+    @property
+    def structured_field(self) -> str:
+        """The field of the request that gives `structured`."""
+        older = (name for name in _OLDER_NAMES if getattr(self, name) is not None)
+        return next(older, "structured_outputs")
+
+    @property
+    def structured(self) -> StructuredOutputs | None:
+        """The constraint on the text, under either name; None for any text."""
+        field = self.structured_field
+        if field == "structured_outputs":
+            return self.structured_outputs
+        return StructuredOutputs.model_construct(
+            **{"json_" if field == "guided_json" else _OLDER_NAMES[field]: getattr(self, field)}
+        )

@@ -6,9 +6,17 @@ from typing import Any
 
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.inference.chat import ChatRequest
-from loragate.gateway.schemas.inference.response_items import FunctionCallInput, FunctionOutputItem, text_of
+from loragate.gateway.schemas.inference.response_items import (
+    CUSTOM_INPUT,
+    CustomCallInput,
+    FunctionCallInput,
+    FunctionOutputItem,
+    ReasoningInput,
+    text_of,
+)
 from loragate.gateway.schemas.inference.responses import (
     ResponseAllowedTools,
+    ResponseCustomTool,
     ResponseJsonSchema,
     ResponseNamedTool,
     ResponseRequest,
@@ -39,6 +47,7 @@ def chat_request(body: ResponseRequest) -> ChatRequest:
         "response_format": _format(body),
         "logprobs": body.wants_logprobs,
         "top_logprobs": body.top_logprobs,
+        "reasoning_effort": None if body.reasoning is None else body.reasoning.effort,
         "user": body.user,
         "safety_identifier": body.safety_identifier,
     }
@@ -64,17 +73,23 @@ def _messages(body: ResponseRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if body.instructions is not None:
         messages.append({"role": "system", "content": body.instructions})
+    thought = ""
     for item in body.input:
-        if isinstance(item, FunctionCallInput):
+        if isinstance(item, ReasoningInput):
+            thought += item.text
+            continue
+        if isinstance(item, FunctionCallInput | CustomCallInput):
             _add_call(messages, item)
         elif isinstance(item, FunctionOutputItem):
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.output)})
         else:
             messages.append({"role": item.role, "content": text_of(item.content)})
+        if thought and messages[-1]["role"] == "assistant":
+            messages[-1]["reasoning"], thought = messages[-1].get("reasoning", "") + thought, ""
     return messages
 
 
-def _add_call(messages: list[dict[str, Any]], item: FunctionCallInput) -> None:
+def _add_call(messages: list[dict[str, Any]], item: FunctionCallInput | CustomCallInput) -> None:
     """Add the call to the assistant's message directly before it, or to a new message."""
     function = {"name": item.name, "arguments": item.arguments}
     call = {"id": item.call_id, "type": "function", "function": function}
@@ -83,8 +98,30 @@ def _add_call(messages: list[dict[str, Any]], item: FunctionCallInput) -> None:
     messages[-1].setdefault("tool_calls", []).append(call)
 
 
-def _tool(tool: ResponseTool) -> dict[str, Any]:
-    return {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
+def _tool(tool: ResponseTool | ResponseCustomTool) -> dict[str, Any]:
+    if isinstance(tool, ResponseCustomTool):
+        return {"type": "function", "function": _as_function(tool)}
+    return {"type": "function", "function": tool.model_dump(exclude={"type", "namespace"}, exclude_none=True)}
+
+
+def _as_function(tool: ResponseCustomTool) -> dict[str, Any]:
+    """Return a custom tool as a function with one argument, which models know how to call."""
+    described, text = tool.description or "", {"type": "string"}
+    given = tool.format
+    if given is not None and given.definition is not None:
+        described += f"\n\nThe input must match this {_SYNTAX[given.syntax]}:\n{given.definition}"
+        if given.syntax == "regex":
+            text["pattern"] = f"^(?:{given.definition})$"
+    parameters = {
+        "type": "object",
+        "properties": {CUSTOM_INPUT: text},
+        "required": [CUSTOM_INPUT],
+        "additionalProperties": False,
+    }
+    return {"name": tool.name, "description": described.strip(), "parameters": parameters}
+
+
+_SYNTAX = {"lark": "Lark grammar", "regex": "regular expression", None: ""}
 
 
 def _choice(choice: Any) -> Any:

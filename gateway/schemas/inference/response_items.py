@@ -1,16 +1,18 @@
-"""Items of the `input` of a response: messages, function calls and their results."""
+"""Items of the `input` of a response: messages, function calls and their results, and reasoning."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 
+from loragate.prompts.json_text import dump_json
 from loragate.prompts.tools import FunctionName
-from loragate.prompts.validation import Body
+from loragate.prompts.validation import Body, field_error, without
 
+CUSTOM_INPUT = "input"  # the only argument of a custom tool, as the model sees it
 Status = Literal["in_progress", "completed", "incomplete"]
 CallId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 ItemId = Annotated[str, StringConstraints(max_length=256)]
-NothingYet = Annotated[list[Any], Field(max_length=0)]
 
 
 class TextContent(Body):
@@ -18,18 +20,33 @@ class TextContent(Body):
 
     type: Literal["input_text", "output_text", "text"]
     text: str
-    annotations: NothingYet | None = None
+    annotations: list[Any] | None = None  # as logprobs
     logprobs: list[Any] | None = None  # part of a response that is sent back; without effect
+
+
+class RefusalContent(Body):
+    """A refusal of the model that is sent back."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        """The words of the refusal."""
+        return self.refusal
+
+
+Content = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
 
 
 def _as_parts(value: Any) -> Any:
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
-Text = Annotated[list[TextContent], BeforeValidator(_as_parts, json_schema_input_type=str | list[TextContent])]
+Text = Annotated[list[Content], BeforeValidator(_as_parts, json_schema_input_type=str | list[Content])]
 
 
-def text_of(parts: list[TextContent]) -> str:
+def text_of(parts: Sequence[TextContent | RefusalContent]) -> str:
     """Return the text of all parts."""
     return "".join(part.text for part in parts)
 
@@ -37,7 +54,7 @@ def text_of(parts: list[TextContent]) -> str:
 class MessageItem(Body):
     """A message. `developer` is the newer name of the role `system`."""
 
-    type: Literal["message"] = "message"
+    type: Literal["message"] | None = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Text
     id: ItemId | None = None
@@ -45,35 +62,105 @@ class MessageItem(Body):
     phase: Literal["commentary", "final_answer"] | None = None  # without effect
 
 
-class FunctionCallInput(Body):
+class _CallInput(Body):
+    call_id: CallId
+    name: FunctionName
+    id: ItemId | None = None
+    status: Status | None = None
+    namespace: ItemId | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_ignored(cls, item: Any) -> Any:
+        return without(item, ("parsed_arguments",))  # OpenAI's helpers add it
+
+
+class FunctionCallInput(_CallInput):
     """A function call that the model made."""
 
     type: Literal["function_call"]
-    call_id: CallId
-    name: FunctionName
     arguments: str
-    id: ItemId | None = None
-    status: Status | None = None
+
+
+class CustomCallInput(_CallInput):
+    """A call of a custom tool that the model made."""
+
+    type: Literal["custom_tool_call"]
+    input: str
+
+    @property
+    def arguments(self) -> str:
+        """The input as the arguments of a function."""
+        return dump_json({CUSTOM_INPUT: self.input})
 
 
 class FunctionOutputItem(Body):
-    """The result of a function call."""
+    """The result of a call of a function or a custom tool."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: CallId
     output: Text
     id: ItemId | None = None
     status: Status | None = None
 
 
+class ReasoningPart(Body):
+    """A part of the reasoning, or of its summary."""
+
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+class ReasoningInput(Body):
+    """The reasoning of an earlier response. It belongs to the message or call that follows it."""
+
+    type: Literal["reasoning"]
+    summary: list[ReasoningPart] | None = None
+    content: list[ReasoningPart] | None = None
+    id: ItemId | None = None
+    status: Status | None = None
+    encrypted_content: str | None = None  # without effect: this server never sends any
+
+    @property
+    def text(self) -> str:
+        """The reasoning; if there is none, its summary."""
+        return "".join(part.text for part in self.content or self.summary or ())
+
+
 def _kind(item: Any) -> str | None:
     """Return the item's type; a message may omit it."""
-    return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
+    return "message" if kind is None else _SAME_SHAPE.get(kind, kind)
+
+
+_SAME_SHAPE = {"custom_tool_call_output": "function_call_output"}
+_TYPES = (
+    "message",
+    "reasoning",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+)
+
+
+def _check_type(item: Any) -> Any:
+    """Reject an item of another type with a message of ours: pydantic's would list the types of all items."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    if kind == "item_reference":
+        raise field_error("type", "items are not stored here: send store=false, or the item itself")
+    if kind is not None and kind not in _TYPES:
+        reason = "items of this type are not supported: send messages, calls of functions and custom tools, and results"
+        raise field_error("type", reason)
+    return item
 
 
 InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallInput, Tag("function_call")]
-    | Annotated[FunctionOutputItem, Tag("function_call_output")],
+    | Annotated[CustomCallInput, Tag("custom_tool_call")]
+    | Annotated[FunctionOutputItem, Tag("function_call_output")]
+    | Annotated[ReasoningInput, Tag("reasoning")],
     Discriminator(_kind),
+    BeforeValidator(_check_type),
 ]

@@ -51,6 +51,7 @@ class StreamOptions(Body):
     """The options of a stream."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # vLLM's: with `include_usage`, each chunk has the usage so far
     include_obfuscation: bool | None = None  # accepted; nothing is obfuscated
 
 
@@ -69,9 +70,10 @@ class SamplingFields(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1)] | None = None
+    best_of: Annotated[int, Field(ge=1, description="The same as `n`; no other value is accepted.")] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=_MAX_TOKENS)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1, description="0 means greedy, as a `temperature` of 0.")] | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     logit_bias: Biases | None = None
@@ -100,6 +102,8 @@ class SamplingFields(Body):
     @model_validator(mode="after")
     def _check_stream_options(self) -> "SamplingFields":
         check_stream_options(self.stream_options, stream=self.stream)
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise field_error("best_of", "all completions are returned: leave it out, or send the value of 'n'")
         return self
 
     @property
@@ -112,13 +116,18 @@ class SamplingFields(Body):
         """Whether the last event of the stream reports the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether each event of the stream reports the usage so far."""
+        return self.wants_usage_event and bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
     def sampling(self, max_tokens: int, top_logprobs: int | None, defaults: pb.SamplingDefaults) -> pb.Sampling:
         """Return the engine's parameters. Fields that the request omits have the values that the model's authors
         recommend; if they recommend no temperature, it is 1, as in OpenAI's API."""
         recommended = defaults.temperature if defaults.HasField("temperature") else 1.0
         sampling = pb.Sampling(
             max_tokens=max_tokens,
-            temperature=recommended if self.temperature is None else self.temperature,
+            temperature=0.0 if self.top_p == 0 else recommended if self.temperature is None else self.temperature,
             top_k=max(0, defaults.top_k if self.top_k is None else self.top_k),
             top_p=self.top_p or defaults.top_p or 1.0,
             min_p=self.min_p or 0.0,

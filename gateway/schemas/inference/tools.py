@@ -1,11 +1,12 @@
 """`tools` and `tool_choice`: the tools that the model may call, and whether it must call one."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.tools import MAX_TOOLS, FunctionName, Tool, tool_names
+from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName, Tool, tool_names
 from loragate.prompts.validation import Body, field_error
 
 _MODES = ("none", "auto", "required")
@@ -79,26 +80,51 @@ ToolChoiceField = Annotated[
 
 
 class ToolFields(Body):
-    """Without `tool_choice` the model decides whether to call tools."""
+    """Without `tool_choice` the model decides whether to call tools. `functions` and `function_call` are OpenAI's older
+    names; an answer to them has `function_call` instead of `tool_calls`."""
 
     tools: Annotated[list[Tool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
+    functions: Annotated[list[FunctionDefinition], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
+    function_call: Literal["none", "auto"] | NamedFunction | None = None
 
     @model_validator(mode="after")
     def _tools_agree(self) -> "ToolFields":
-        names = tool_names(self.tools or ())
-        if self.tool_choice is not None:
-            if self.tool_choice.forced and not names:
-                raise field_error("tool_choice", "it is only allowed with 'tools'")
-            if not names.issuperset(self.tool_choice.names or ()):
-                raise field_error("tool_choice", "it names a function that is not in 'tools'")
+        older = bool(self.functions) or isinstance(self.function_call, NamedFunction)
+        if older and (self.tools or self.tool_choice is not None):
+            raise field_error("functions", "it is the older name of 'tools': give only one of them")
+        listed, chosen = ("functions", "function_call") if older else ("tools", "tool_choice")
+        names = tool_names(self.offered_tools, listed)
+        choice = self.choice
+        if choice is not None:
+            if choice.forced and not names:
+                raise field_error(chosen, f"it is only allowed with '{listed}'")
+            if not names.issuperset(choice.names or ()):
+                raise field_error(chosen, f"it names a function that is not in '{listed}'")
         return self
+
+    @property
+    def offered_tools(self) -> Sequence[Tool]:
+        """The tools, under either name."""
+        return self.tools or [Tool(type="function", function=each) for each in self.functions or ()]
+
+    @property
+    def choice(self) -> ToolChoice | None:
+        """The choice of a tool, under either name."""
+        match self.function_call:
+            case NamedFunction():
+                return ToolChoice(type="function", function=self.function_call)
+            case "none" | "auto" if self.functions:
+                return ToolChoice(type=self.function_call)
+            case _:
+                return self.tool_choice
 
     @property
     def usable_tools(self) -> list[Tool]:
         """The tools that the prompt describes; empty if the model must not call any."""
-        if not self.tools or (self.tool_choice is not None and self.tool_choice.type == "none"):
+        choice = self.choice
+        if choice is not None and choice.type == "none":
             return []
-        allowed = None if self.tool_choice is None or self.tool_choice.allowed_tools is None else self.tool_choice.names
-        return [tool for tool in self.tools if allowed is None or tool.function.name in allowed]
+        allowed = None if choice is None or choice.allowed_tools is None else choice.names
+        return [tool for tool in self.offered_tools if allowed is None or tool.function.name in allowed]

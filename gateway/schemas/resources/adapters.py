@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
+from loragate.adapter_store.adapters.aliases import MAX_TARGETS, MAX_WEIGHT
 from loragate.adapter_store.adapters.desired_state import Placement
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
 from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES, SIGNATURE_FILE
@@ -74,13 +75,16 @@ class AliasTargetBody(Body):
     """A version that an alias points to, and its weight."""
 
     version: Annotated[int, Field(ge=1, lt=1 << 31)]
-    weight: Annotated[int, Field(ge=1, lt=1 << 31)] = 1
+    weight: Annotated[int, Field(ge=1, le=MAX_WEIGHT)] = 1
 
 
 class AliasPut(Body):
     """The versions that the alias points to from now on."""
 
-    targets: Annotated[list[AliasTargetBody], Field(fail_fast=True, min_length=1, max_length=64)]
+    targets: Annotated[
+        list[AliasTargetBody],
+        Field(fail_fast=True, min_length=1, max_length=MAX_TARGETS, description="No version is named twice."),
+    ]
 
 
 DEFAULT_HOURS, MAX_HOURS = 24, 168

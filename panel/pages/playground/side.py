@@ -53,10 +53,10 @@ class Side:
         self.messages.append({"role": "user", "content": prompt})
         with self._talk:
             _bubble("You", prompt, "user")
-            words = _bubble(self.model, "", "assistant")
+            thought, words = _answer_bubble(self.model)
         answer = _Answer()
         with words:
-            drawing = ui.timer(_DRAW_SECONDS, lambda: words.set_text(answer.text))
+            drawing = ui.timer(_DRAW_SECONDS, lambda: _show(answer, thought, words))
         try:
             await self._stream(body(self.model, self.messages), answer)
         except SignedOut:
@@ -67,7 +67,7 @@ class Side:
                 tag("p", failure.message, classes="grow")
         finally:
             drawing.cancel()
-            words.text = answer.text
+            _show(answer, thought, words)
             self.messages.append({"role": "assistant", "content": answer.text})
             self._figures.text = answer.figures
 
@@ -79,7 +79,7 @@ class Side:
 
 class _Answer:
     def __init__(self) -> None:
-        self.text = ""
+        self.text = self.reasoning = ""
         self._began = time.monotonic()
         self._first: float | None = None
         self._last = self._began
@@ -87,11 +87,13 @@ class _Answer:
 
     def add(self, event: Json) -> None:
         for choice in event.get("choices", ()):
-            piece = choice.get("delta", {}).get("content") or ""
-            if piece:
+            delta = choice.get("delta", {})
+            piece, reasoning = delta.get("content") or "", delta.get("reasoning") or ""
+            if piece or reasoning:
                 self._last = time.monotonic()
                 self._first = self._first or self._last
             self.text += piece
+            self.reasoning += reasoning
         if event.get("usage"):
             self._tokens = event["usage"]["completion_tokens"]
 
@@ -104,6 +106,22 @@ class _Answer:
         if self._tokens is None or self._tokens < 2:
             return first
         return f"{first} · {self._tokens} tokens in {formats.seconds(self._last - self._began)}"
+
+
+def _answer_bubble(who: str) -> tuple[TextElement, TextElement]:
+    """Draw an empty answer; return the elements of its reasoning, which is hidden while there is none, and its text."""
+    with div("said-by assistant"):
+        tag("span", who, classes="muted small")
+        thought = tag("div", "", classes="thought muted small", aria_label="Reasoning")
+        thought.set_visibility(False)
+        return thought, tag("div", "", classes="words")
+
+
+def _show(answer: _Answer, thought: TextElement, words: TextElement) -> None:
+    words.text = answer.text
+    if answer.reasoning:
+        thought.text = answer.reasoning
+        thought.set_visibility(True)
 
 
 def _bubble(who: str, text: str, role: str) -> TextElement:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from loragate.cli.client.terminal.conversation import chat_text
 from loragate.cli.data_dir import runtime_file
 from loragate.cli.data_dir.lock import lock_data_dir
 from loragate.cli.data_dir.runtime_file import Pids, Runtime
@@ -98,3 +99,11 @@ def test_after_a_demo_start_no_options_are_needed(server: ChatServer, monkeypatc
         chat("hello", "--model", "pirate@default")
         chat("hello", "--model", "elsewhere", "--api-key", "lg-given")
     assert server.keys == ["lg-one", "lg-two", "lg-two", "lg-given"]
+
+
+def test_reasoning_is_apart_from_the_reply() -> None:
+    thought: list[str] = []
+    deltas = [{"reasoning": "Let me "}, {"reasoning": "think."}, {"content": "Paris"}]
+    lines = [f"data: {json.dumps({'choices': [{'delta': delta}]})}" for delta in deltas]
+    assert "".join(chat_text([*lines, "data: [DONE]"], thought.append)) == "Paris"
+    assert thought == ["Let me ", "think."]

@@ -29,6 +29,7 @@ TENANTS = [
 CHAT = inference_pb2.ChatRequest(model=MODEL_ID, messages=[{"role": "user", "content": "x"}])
 SERVICES = {
     "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
     "loragate.v1.AdapterService",
     "loragate.v1.FineTuningService",

@@ -76,6 +76,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             assert {"401", "500", "503"} <= operation["responses"].keys(), reported
             assert ("403" in operation["responses"]) == (path != "/v1/whoami"), reported
         if method in ("post", "put", "patch") and path not in (
+            "/ping",
             "/v1/files/{file_id}/close",
             "/v1/uploads/{upload_id}/cancel",
             *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
@@ -101,7 +102,8 @@ def test_errors_use_the_envelope(document: dict[str, Any]) -> None:
             if status >= "400" and path != "/readyz":
                 content = found(document, answer)["content"]
                 assert content.keys() == {"application/json"}
-                assert content["application/json"]["schema"]["$ref"].endswith("/ErrorEnvelope")
+                shape = "MessageError" if path.startswith("/v1/messages") else "ErrorEnvelope"
+                assert content["application/json"]["schema"]["$ref"].endswith(f"/{shape}")
 
 
 def test_every_schema_is_unique_and_every_example_valid(document: dict[str, Any]) -> None:
@@ -168,13 +170,18 @@ async def test_every_example_gets_the_documented_response(
             await tour("upload_adapter", gateway.key, data={"name": "haiku"}, files=files)
         await _tour_of_files(tour, gateway)
         await _tour_of_jobs(tour, gateway, files)
-        for name in ("healthz", "readyz", "metrics"):
+        probes = ("healthz", "readyz", "health", "ping", "post_ping", "get_version_of_server")
+        for name in (*probes, "metrics"):
             await tour(name, ADMIN_KEY)
         for name in (
             "create_chat_completion",
             "create_completion",
             "create_response",
+            "create_message",
+            "count_message_tokens",
             "create_embeddings",
+            "tokenize",
+            "detokenize",
             "list_models",
             "list_adapters",
             "get_service_quality",

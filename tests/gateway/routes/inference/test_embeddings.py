@@ -207,3 +207,14 @@ async def test_while_the_engine_is_down(gateway: Gateway) -> None:
         response = await http.post(URL, json={"model": MODEL_ID, "input": "x"})
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "engine_unavailable"
+
+
+async def test_the_models_own_width_may_be_asked_for(gateway: Gateway) -> None:
+    body = {"model": MODEL_ID, "input": "x", "metadata": {"a": "b"}, "safety_identifier": "u", "store": False}
+    async with gateway.http() as http:
+        gateway.services.link.base.manifest.output_head = "model.layers.0.self_attn.q_proj"
+        width = gateway.services.link.base.width
+        assert (await http.post(URL, json={**body, "dimensions": width})).status_code == 200
+        answer = await http.post(URL, json={**body, "dimensions": width - 1})
+    assert answer.status_code == 400
+    assert f"have {width} numbers" in answer.json()["error"]["message"]

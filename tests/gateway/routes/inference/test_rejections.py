@@ -1,10 +1,17 @@
 """Bad requests always get the error envelope with the field's name, and never reach the engine."""
 
+import json
 from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
+from pydantic import BaseModel
 
+from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.completions import CompletionRequest
+from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.inference.responses import ResponseRequest
+from loragate.gateway.schemas.inference.tokens import DetokenizeRequest, TokenizeRequest
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -44,7 +51,7 @@ async def rejected(gateway: Gateway, body: object, url: str = "/v1/chat/completi
         ({"temperature": 2.1}, "temperature"),
         ({"temperature": "1"}, "temperature"),
         ({"temperature": 1e999}, None),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
         ({"presence_penalty": -2.5}, "presence_penalty"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens"),
@@ -195,3 +202,101 @@ async def test_a_wrong_method_gets_the_allowed_ones(gateway: Gateway) -> None:
         response = await http.request("OPTIONS", "/v1/adapters/poet")
     assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, PATCH")
     assert response.json()["error"]["code"] == "method_not_allowed"
+
+
+SENT_BACK = {
+    "role": "assistant",
+    "content": [
+        {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+        {"type": "refusal", "refusal": "b"},
+    ],
+    "parsed": {"answer": 1},
+    "annotations": [{"type": "url_citation"}],
+    "audio": None,
+    "refusal": None,
+    "function_call": None,
+    "a_newer_field": None,
+}
+
+
+async def test_what_helpers_send_back_is_left_out_of_the_prompt(gateway: Gateway) -> None:
+    refused = {"role": "assistant", "content": None, "refusal": "No."}
+    for message, text in ((SENT_BACK, "ab"), (refused, "No.")):
+        async with gateway.http() as http:
+            body = {"model": MODEL_ID, "messages": [*MESSAGES, message, *MESSAGES]}
+            assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+        prompt = gateway.engine.tokenizer.decode(list(gateway.engine.submits[-1].prompt_token_ids))
+        assert f"assistant\n{text}\n" in prompt
+
+
+@pytest.mark.parametrize(
+    "model", [ChatRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, TokenizeRequest, DetokenizeRequest]
+)
+def test_null_means_absent(model: type[BaseModel]) -> None:
+    required: dict[str, Any] = {
+        "messages": MESSAGES, "prompt": "x", "input": "x", "tokens": [1], "model": MODEL_ID,
+    }  # fmt: skip
+    given = {name: value for name, value in required.items() if name in model.model_fields}
+    if model is TokenizeRequest:
+        del given["messages"]
+    names = model.model_json_schema()["properties"].keys() - given.keys()
+    assert model.model_validate({**given, **dict.fromkeys(names)}) == model.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"best_of": 2}, "best_of"),
+        ({"skip_special_tokens": False}, "skip_special_tokens"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
+        ({"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice"),
+        ({"structured_outputs": {"regex": "a"}, "guided_choice": ["b"]}, "guided_choice"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
+        ({"structured_outputs": {"regex": "a", "whitespace_pattern": "b"}}, "structured_outputs.whitespace_pattern"),
+    ],
+)
+async def test_what_would_change_the_answer_is_refused(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
+    error = await rejected(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
+    assert error["param"] == param
+
+
+async def test_what_works_under_names_of_other_clients(gateway: Gateway) -> None:
+    async def submitted(**fields: Any) -> Any:
+        async with gateway.http() as http:
+            body = {"model": MODEL_ID, "messages": MESSAGES, **fields}
+            response = await http.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+        return gateway.engine.submits[-1]
+
+    assert (await submitted(n=2, best_of=2)).n == 2
+    greedy = (await submitted(top_p=0, temperature=1.5)).sampling
+    assert (greedy.temperature, greedy.top_p) == (0, 1)
+    assert (await submitted(guided_regex="a+")).grammar.regex == "a+"
+    assert (await submitted(guided_json={"type": "object"})).grammar.json_schema == '{"type": "object"}'
+    assert list((await submitted(guided_choice=["a", "b"])).grammar.choice.options) == ["a", "b"]
+    assert (await submitted(guided_grammar="start: x", guided_decoding_backend="auto")).grammar.lark == "start: x"
+    outputs = {"regex": "b", "disable_fallback": True, "disable_any_whitespace": False, "json": None}
+    assert (await submitted(structured_outputs=outputs)).grammar.regex == "b"
+
+    async def prompt(*messages: dict[str, Any], **fields: Any) -> str:
+        submit = await submitted(messages=[*MESSAGES, *messages], **fields)
+        return str(gateway.engine.tokenizer.decode(list(submit.prompt_token_ids), skip_special_tokens=False))
+
+    assert (await prompt(add_generation_prompt=False)).endswith("secret words<|im_end|>\n")
+    for text in ("The sea", "", "<|im_end|>"):
+        begun = {"role": "assistant", "content": text}
+        assert (await prompt(begun, continue_final_message=True)).endswith(f"<|im_start|>assistant\n{text}")
+
+
+@pytest.mark.parametrize(
+    ("url", "given"), [("/v1/chat/completions", {"messages": MESSAGES}), ("/v1/completions", {"prompt": "x"})]
+)
+async def test_each_chunk_may_have_the_usage_so_far(gateway: Gateway, url: str, given: dict[str, Any]) -> None:
+    gateway.engine.respond_with("one two three")
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    async with gateway.http() as http:
+        body = {"model": MODEL_ID, "stream": True, "stream_options": options, **given}
+        frames = (await http.post(url, json=body)).text.split("\n\n")
+    used = [json.loads(frame.removeprefix("data: "))["usage"]["completion_tokens"] for frame in frames[:-2]]
+    assert used == sorted(used)
+    assert 0 < used[0] < used[-1]

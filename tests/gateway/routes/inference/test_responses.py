@@ -21,6 +21,12 @@ from tests.gateway.tiny_model import MODEL_ID
 
 PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER: dict[str, Any] = {"type": "function", "name": "weather", "parameters": PARAMETERS}
+PATCH: dict[str, Any] = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Changes files.",
+    "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin" /.+/'},
+}
 ASK: dict[str, Any] = {"model": MODEL_ID, "input": "What is the weather?"}
 SAID = {"type": "output_text", "text": "Let me see.", "annotations": []}
 CALLED = {"type": "function_call", "name": "weather", "arguments": '{"city": "Oslo"}'}
@@ -178,20 +184,70 @@ async def test_a_conversation_continues_with_earlier_output(gateway: Gateway) ->
     assert prompt.index("Let me see.") < prompt.index("sun") < prompt.index("rain") < prompt.index("And tomorrow?")
 
 
+async def test_what_codex_sends(gateway: Gateway) -> None:
+    """Fields, tools and items of its requests, and the call of a custom tool that goes back and forth."""
+    files = {"type": "namespace", "name": "files", "description": "", "tools": [WEATHER]}
+    sent: dict[str, Any] = {
+        "model": MODEL_ID,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "extra_body": {"client_metadata": {"session": "x"}},
+        "truncation": "auto",
+        "max_tool_calls": 3,
+        "prompt_cache_key": "k",
+        "user": None,
+        "tools": [PATCH, files],
+    }
+    change = {"input": "*** Begin\n+a"}
+    calls = [
+        f'<tool_call>{{"name": "apply_patch", "arguments": {json.dumps(change)}}}</tool_call>',
+        '<tool_call>{"name": "weather", "arguments": {}}</tool_call>',
+    ]
+    gateway.engine.respond_with("\n".join(calls))
+    async with gateway.openai() as client:
+        first = await client.responses.create(**sent, input="Change it.")
+        patch, weather = first.output
+        assert (patch.type, patch.name, patch.input) == ("custom_tool_call", "apply_patch", "*** Begin\n+a")
+        assert (weather.type, weather.name, weather.namespace) == ("function_call", "weather", "files")
+        gateway.engine.respond_with("Done.")
+        results = [
+            {"type": "custom_tool_call_output", "call_id": patch.call_id, "output": "ok"},
+            {"type": "function_call_output", "call_id": weather.call_id, "output": "sun"},
+        ]
+        asked = {"type": None, "role": "user", "content": "Change it."}
+        second = await client.responses.create(**sent, input=[asked, *first.output, *results])
+    assert second.output_text == "Done."
+    assert second.output[0].content[0].logprobs == []
+    gateway.engine.respond_with(calls[0])
+    body = sent.pop("extra_body") | sent | {"input": "Change it."}
+    kinds = {event["type"]: event for event in await events_of(gateway, body)}
+    assert "response.completed" in kinds
+    assert kinds["response.custom_tool_call_input.delta"]["delta"] == "*** Begin\n+a"
+    assert kinds["response.custom_tool_call_input.done"]["input"] == "*** Begin\n+a"
+
+
 REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"previous_response_id": "resp_1"}, "previous_response_id", "not stored"),
     ({"conversation": "conv_1"}, "conversation", "not stored"),
     ({"store": True}, "store", "not stored"),
     ({"background": True}, "background", ""),
-    ({"reasoning": {"effort": "high"}}, "reasoning", ""),
-    ({"truncation": "auto"}, "truncation", ""),
-    ({"tools": [{"type": "web_search"}]}, "tools.0.type", ""),
+    ({"reasoning": {"effort": "huge"}}, "reasoning.effort", ""),
+    ({"truncation": "some"}, "truncation", ""),
+    ({"tools": [{"type": "web_search"}]}, "tools.0.type", 'web_search = "disabled"'),
+    ({"tools": [WEATHER, {"type": "mcp", "server_label": "x"}]}, "tools.1.type", "`HostedMCPTool`"),
+    ({"tools": [{"type": "computer_use_preview"}]}, "tools.0.type", "`ComputerTool`"),
+    ({"tools": [{"type": "local_shell"}]}, "tools.0.type", "send functions"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "mcp"}]}]}, "tools.0.tools", "namespace"),
+    ({"tools": [{**PATCH, "format": {"type": "grammar"}}]}, "tools.0.format.syntax", "grammar"),
+    ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input.0.type", "store=false"),
+    ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input.0.type", "not supported"),
+    ({"include": ["secrets"]}, "include.0", ""),
     ({"tools": [WEATHER, WEATHER]}, "tools.1.function.name", ""),
     ({"tool_choice": "required"}, "tool_choice", ""),
     ({"tool_choice": {"type": "mcp"}}, "tool_choice", ""),
     ({"input": []}, "input", ""),
     ({"input": [{"role": "user"}]}, "input.0.content", "required"),
-    ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input.0", ""),
+    ({"input": [{"type": "reasoning", "id": "rs_1", "summary": ["x"]}]}, "input.0.summary.0", ""),
     (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
         "input.0.content.0",
