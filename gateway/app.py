@@ -24,6 +24,7 @@ from loragate.gateway.calls.admission import Admission
 from loragate.gateway.calls.rejections import Rejections
 from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.connections.peers import TrustedProxies
 from loragate.gateway.engine.adapter_source import StoreAdapterSource
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.engine.reconciler import Reconciler
@@ -40,7 +41,6 @@ from loragate.gateway.http.bodies import BodyBudget
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
-from loragate.gateway.http.peers import TrustedProxies
 from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.limits.changes import ChangeLimiter

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from loragate.adapter_store import errors as store_errors
 from loragate.adapter_store.errors import StoreError
@@ -214,3 +214,16 @@ def error_details(error: ApiError | StoreError) -> ErrorDetails:
         code=error.code,
         headers=headers,
     )
+
+
+_TYPES_BY_STATUS = {403: "permission_error", 429: "rate_limit_error"}
+
+
+def error_type(status: int) -> str:
+    """Return OpenAI's `type` for a status whose error has none of its own."""
+    return _TYPES_BY_STATUS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+
+
+def envelope(message: str, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
+    """Return `{"error": {...}}` with all four fields; those without a value are null."""
+    return {"error": {"message": message, "type": type_, "param": param, "code": code}}

@@ -18,9 +18,9 @@ from fastapi import FastAPI
 from loragate.engine.runtime.interpreter import collect_less_often, freeze_objects, shorten_switch_interval
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
-from loragate.gateway.http.acceptor import AcceptingServer
-from loragate.gateway.http.connection_limit import ConnectionLimit
-from loragate.gateway.http.guarded_protocol import protocol
+from loragate.gateway.connections.acceptor import AcceptingServer
+from loragate.gateway.connections.connection_limit import ConnectionLimit
+from loragate.gateway.connections.guarded_protocol import protocol
 from loragate.gateway.http.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from loragate.gateway.http.tls import ANY_VALID, ClientTls
+from loragate.gateway.connections.tls import ANY_VALID, ClientTls
 
 _TIMEOUT = httpx.Timeout(20.0, connect=3.0)
 _GENERATION = httpx.Timeout(None, connect=3.0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from loragate.engine.server_tls import TlsFiles
-from loragate.gateway.http.tls import ANY_VALID, ClientTls
+from loragate.gateway.connections.tls import ANY_VALID, ClientTls
 
 
 @dataclass(frozen=True)

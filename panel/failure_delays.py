@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from loragate.gateway.http.peers import network_of
+from loragate.gateway.connections.peers import network_of
 
 
 class FailureDelays:

@@ -5,9 +5,9 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
-from loragate.gateway.http.acceptor import AcceptingServer
-from loragate.gateway.http.connection_limit import ConnectionLimit
-from loragate.gateway.http.guarded_protocol import protocol
+from loragate.gateway.connections.acceptor import AcceptingServer
+from loragate.gateway.connections.connection_limit import ConnectionLimit
+from loragate.gateway.connections.guarded_protocol import protocol
 from loragate.panel.config import PanelConfig
 
 _SHUTDOWN_SECONDS = 3  # for the connections of open pages, which do not end on their own

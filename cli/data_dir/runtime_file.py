@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from loragate.cli.data_dir.private_file import replace_private
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.tls import ClientTls
 
 FILE_NAME = "runtime.json"
 

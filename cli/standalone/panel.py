@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from loragate.cli.settings.model import Settings
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.tls import ClientTls
 
 if TYPE_CHECKING:
     from loragate.panel.config import PanelConfig

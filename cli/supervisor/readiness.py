@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from loragate.cli.data_dir.runtime_file import Addresses
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.tls import ClientTls
 
 _POLL_SECONDS = 0.25
 _RESPONSE_SECONDS = 5.0

@@ -23,7 +23,7 @@ from loragate.cli.supervisor.stop_signals import stop_signals
 from loragate.cli.supervisor.supervisor import Supervisor, WhenReady
 from loragate.engine.link_security import is_local
 from loragate.engine.runtime.log_format import log_to_stderr
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.tls import ClientTls
 
 
 async def serve(

@@ -16,7 +16,7 @@ from loragate.cli.supervisor.notifications import Notifications
 from loragate.cli.supervisor.program import OptionalPart, Program, run_once
 from loragate.cli.supervisor.readiness import until_ready
 from loragate.cli.supervisor.stop_signals import StopSignals
-from loragate.gateway.http.tls import ANY_VALID
+from loragate.gateway.connections.tls import ANY_VALID
 
 T = TypeVar("T")
 WhenReady = Callable[[Addresses], Awaitable[None]]

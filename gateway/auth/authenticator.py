@@ -22,8 +22,8 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import elapsed
 from loragate.gateway.auth.failures import MALFORMED, THROTTLED, TOKEN, UNKNOWN, FailureThrottle
 from loragate.gateway.auth.key_use import KeyUse
+from loragate.gateway.connections.peers import network_of
 from loragate.gateway.errors import Forbidden, TooManyRequests
-from loragate.gateway.http.peers import network_of
 from loragate.gateway.resilience.fair_places import FairPlaces, NoPlace
 from loragate.gateway.resilience.ttl_cache import CachedRead, TTLCache
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
+from loragate.gateway.connections.peers import TrustedProxies, address_of
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.bodies import BodyCounter, Pace, ReservedBytes
-from loragate.gateway.http.peers import TrustedProxies, address_of
 
 T = TypeVar("T")
 

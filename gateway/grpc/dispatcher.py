@@ -10,6 +10,7 @@ import grpc.aio
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.errors import StoreError
+from loragate.gateway.connections.peers import TrustedProxies, network_of
 from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable, error_details
 from loragate.gateway.grpc.call import Call
@@ -21,7 +22,6 @@ from loragate.gateway.http.access_log import log_exception, write_access_line
 from loragate.gateway.http.bodies import ANONYMOUS
 from loragate.gateway.http.context import RequestContext, new_context
 from loragate.gateway.http.disconnect import until_deadline
-from loragate.gateway.http.peers import TrustedProxies, network_of
 from loragate.gateway.resilience.fair_places import FairPlaces, NoPlace
 from loragate.gateway.services import Services
 

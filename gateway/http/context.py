@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from loragate.adapter_store.audit.actor import SYSTEM, Actor
-from loragate.gateway.http.peers import NO_PROXIES, TrustedProxies
+from loragate.gateway.connections.peers import NO_PROXIES, TrustedProxies
 
 _SCOPE_KEY = "loragate.context"
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

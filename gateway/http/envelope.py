@@ -1,4 +1,4 @@
-"""OpenAI's error envelope, the format of all errors of this server but those of Anthropic's Messages API."""
+"""Errors and other JSON as responses: OpenAI's error envelope, and Anthropic's errors for its Messages API."""
 
 from typing import Any
 
@@ -6,21 +6,9 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Scope
 
-from loragate.gateway.errors import ApiError, ErrorDetails
+from loragate.gateway.errors import ApiError, ErrorDetails, envelope
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.message_errors import REQUEST_ID, has_message_errors, message_error
-
-_TYPES = {403: "permission_error", 429: "rate_limit_error"}
-
-
-def error_type(status: int) -> str:
-    """Return OpenAI's `type` for a status whose error has none of its own."""
-    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-
-
-def envelope(message: str, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
-    """Return `{"error": {...}}` with all four fields; those without a value are null."""
-    return {"error": {"message": message, "type": type_, "param": param, "code": code}}
 
 
 def error_body(error: ApiError | ErrorDetails) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
-from loragate.gateway.errors import ApiError, ErrorDetails, error_details
-from loragate.gateway.http.envelope import error_response, error_type
+from loragate.gateway.errors import ApiError, ErrorDetails, error_details, error_type
+from loragate.gateway.http.envelope import error_response
 from loragate.gateway.schemas.validation import first_error
 
 

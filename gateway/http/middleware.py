@@ -6,13 +6,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from loragate.gateway.connections.peers import TrustedProxies
 from loragate.gateway.errors import InternalError, ShuttingDown
 from loragate.gateway.http.access_log import log_exception, write_access_line
 from loragate.gateway.http.context import RequestContext, open_context
 from loragate.gateway.http.envelope import error_response
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
-from loragate.gateway.http.peers import TrustedProxies
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loragate.gateway.http.envelope import envelope, error_type
+from loragate.gateway.errors import envelope, error_type
 from loragate.gateway.http.message_errors import REQUEST_ID, message_error
 from loragate.gateway.objects.common import ErrorEnvelope
 from loragate.gateway.objects.messages import MessageError

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from loragate.gateway.config.gateway import GatewayConfig
-from loragate.gateway.http.connection_limit import ConnectionLimit
+from loragate.gateway.connections.connection_limit import ConnectionLimit
 from tests.attacks.raw_http import Connection, head, post
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine

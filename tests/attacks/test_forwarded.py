@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from loragate.gateway.config.gateway import GatewayConfig
-from loragate.gateway.http.peers import TrustedProxies
+from loragate.gateway.connections.peers import TrustedProxies
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 from tests.attacks.test_authentication import invented
 from tests.gateway.auth_clock import Clock

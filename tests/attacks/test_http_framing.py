@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from loragate.gateway.http.guarded_protocol import MAX_HEAD_BYTES, MAX_HEADERS
+from loragate.gateway.connections.guarded_protocol import MAX_HEAD_BYTES, MAX_HEADERS
 from tests.attacks.raw_http import connected, exchange, head, post
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID

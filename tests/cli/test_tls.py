@@ -17,7 +17,7 @@ from loragate.cli.doctor.finding import Status
 from loragate.cli.errors import CliError
 from loragate.cli.settings.load import load
 from loragate.cli.standalone.tls import check_tls, warn_about_tls
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.tls import ClientTls
 
 
 def test_a_certificate_that_the_pinned_one_signed_is_another(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from certificates import server_files
 from running_server import ADMIN_KEY, RunningServer, clean_environment
 
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.tls import ClientTls
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 from loragate.v1.adapters_pb2_grpc import AdapterServiceStub
 from tests.e2e.conftest import Tiny

@@ -6,7 +6,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from loragate.gateway.http.guarded_protocol import protocol
+from loragate.gateway.connections.guarded_protocol import protocol
 
 
 class _Transport(asyncio.Transport):

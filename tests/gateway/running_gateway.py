@@ -16,9 +16,9 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
-from loragate.gateway.http.acceptor import AcceptingServer
+from loragate.gateway.connections.acceptor import AcceptingServer
+from loragate.gateway.connections.tls import ClientTls
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.http.tls import ClientTls
 from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.gateway.server import uvicorn_settings
 from loragate.gateway.services import Services

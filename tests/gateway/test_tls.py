@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from loragate.cli.client.http.api import Api, ConnectionFailed
 from loragate.engine.server_tls import TlsFiles
-from loragate.gateway.http.acceptor import Acceptor
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.acceptor import Acceptor
+from loragate.gateway.connections.tls import ClientTls
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.grpc_client import Client

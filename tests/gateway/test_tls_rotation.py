@@ -15,7 +15,7 @@ from certificates import Authority
 from tokenizers import Tokenizer
 
 from loragate.engine.server_tls import TlsFiles
-from loragate.gateway.http.tls import ClientTls
+from loragate.gateway.connections.tls import ClientTls
 from loragate.panel.api import Api, Unreachable
 from loragate.v1.inference_pb2 import ChatRequest
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from loragate.engine.server_tls import TlsFiles
-from loragate.gateway.http.acceptor import AcceptingServer
+from loragate.gateway.connections.acceptor import AcceptingServer
 from loragate.panel.config import PanelConfig
 from loragate.panel.server import uvicorn_settings
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 
 from loragate.cli.errors import BAD_SETTING, CliError
-from loragate.gateway.http.tls import ANY_VALID, ClientTls
+from loragate.gateway.connections.tls import ANY_VALID, ClientTls
 
 _CONNECT_SECONDS = 5.0
 _RESPONSE_SECONDS = 300.0  # long enough for a long completion, or the check of a large upload

@@ -23,7 +23,7 @@ from loragate.cli.settings.load import load
 from loragate.cli.settings.model import Settings
 from loragate.cli.settings.sources import Source, check_ours, source_of
 from loragate.engine.link_security import is_local
-from loragate.gateway.http.tls import ANY_VALID, ClientTls
+from loragate.gateway.connections.tls import ANY_VALID, ClientTls
 
 
 @dataclass(frozen=True)

@@ -447,7 +447,7 @@ async def test_the_engine_fails(gateway: Gateway, code: Any, status: int, kind: 
 async def test_a_budget_that_cannot_be_kept(tmp_path: Path) -> None:
     """The tokenizer has no token for the mark, so the engine cannot write it."""
     async with stub_engine(tiny_model.byte_level_tokenizer(), max_model_len=1024, chat_template=TEMPLATE) as engine:
-        own = replace(await new_config(tmp_path / "own", engine), reasoning_parser="think")
+        own = replace(await new_config(tmp_path, engine), reasoning_parser="think")
         async with serving(own, engine, await new_tenants(own)) as gateway:
             await gateway.until_ready()
             engine.respond_with(THOUGHT)

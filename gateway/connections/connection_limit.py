@@ -9,7 +9,7 @@ import resource
 from collections import OrderedDict
 from typing import Protocol
 
-from loragate.gateway.http.peers import network_of
+from loragate.gateway.connections.peers import network_of
 
 _SPARE_FILES = 256  # for the database, the engine, uploads and logs
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from loragate.gateway.http.acceptor import Acceptor
+from loragate.gateway.connections.acceptor import Acceptor
 
 
 class Connection(asyncio.Protocol):

@@ -20,8 +20,8 @@ from typing import cast
 import uvicorn
 
 from loragate.engine.server_tls import TlsFiles, reloaded_context
-from loragate.gateway.http.connection_limit import ConnectionLimit
-from loragate.gateway.http.guarded_protocol import GuardedProtocol
+from loragate.gateway.connections.connection_limit import ConnectionLimit
+from loragate.gateway.connections.guarded_protocol import GuardedProtocol
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import socket
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from loragate.gateway.http.guarded_protocol import protocol
+from loragate.gateway.connections.guarded_protocol import protocol
 
 
 class App:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from loragate.gateway.http.guarded_protocol import MAX_HEAD_BYTES
+from loragate.gateway.connections.guarded_protocol import MAX_HEAD_BYTES
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import cast
 
-from loragate.gateway.http.write_coalescing import CoalescingTransport
+from loragate.gateway.connections.write_coalescing import CoalescingTransport
 
 
 class Wire:

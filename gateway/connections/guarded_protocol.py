@@ -13,9 +13,9 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from loragate.gateway.http.connection_limit import ConnectionLimit
-from loragate.gateway.http.envelope import envelope, error_type
-from loragate.gateway.http.write_coalescing import CoalescingTransport
+from loragate.gateway.connections.connection_limit import ConnectionLimit
+from loragate.gateway.connections.write_coalescing import CoalescingTransport
+from loragate.gateway.errors import envelope, error_type
 
 MAX_HEAD_BYTES = 64 << 10  # of a request line with its headers; of consecutive bytes that are neither head nor body
 MAX_HEADERS = 256
