@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class GatewayThread:
     def __init__(self, folder: Path) -> None:
         self.engine: StubEngine
         self.running: Gateway
+        self.response: str | None = None  # None: the model's name
         self._folder = folder
         self._stack = AsyncExitStack()
         self._serving = AsyncExitStack()
@@ -125,12 +126,12 @@ class GatewayThread:
     async def _begin(self) -> None:
         tokenizer = tiny_model.byte_level_tokenizer()
         self.engine = await self._stack.enter_async_context(stub_engine(tokenizer, max_model_len=2048))
-        self._config = await new_config(self._folder, self.engine)
+        self._config = replace(await new_config(self._folder, self.engine), reasoning_parser="think")
         self.tenants = await new_tenants(self._config)
 
         def answer(submit: pb.Submit) -> list[int]:
             who = submit.adapter.digest[7:15] if submit.HasField("adapter") else "the base model"
-            text = f"This is {who} speaking."
+            text = self.response or f"This is {who} speaking."
             return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
         self.engine.script = answer

@@ -119,6 +119,7 @@ def _answer_bubble(who: str) -> tuple[TextElement, TextElement]:
 
 def _show(answer: _Answer, thought: TextElement, words: TextElement) -> None:
     words.text = answer.text
+    words.set_visibility(bool(answer.text) or not answer.reasoning)
     if answer.reasoning:
         thought.text = answer.reasoning
         thought.set_visibility(True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.panel.world import World
@@ -60,3 +61,18 @@ def test_a_gateway_that_comes_back_is_detected(signed_in: Callable[..., Page], w
     expect(page.get_by_role("alert")).to_have_count(0)  # by itself, though this page does not poll
     _say(page, "Hello")
     expect(page.get_by_role("log", name="First answer: conversation")).to_contain_text("speaking.")
+
+
+@pytest.mark.parametrize("answer", ["Paris.", ""])
+def test_reasoning_is_shown_apart_from_the_answer(signed_in: Callable[..., Page], world: World, answer: str) -> None:
+    page = signed_in(path="/playground")
+    world.gateway.response = f"<think>It is in France.</think>{answer}"
+    try:
+        _say(page, "Where is it?")
+        expect(page.get_by_text("First token after")).to_be_visible()
+    finally:
+        world.gateway.response = None
+    expect(page.get_by_label("Reasoning")).to_have_text("It is in France.")
+    words = page.locator(".said-by.assistant .words")
+    expect(words).to_have_text(answer)
+    expect(words).to_be_visible(visible=bool(answer))
