@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PARTS = ("adapter_store", "cli", "demo", "engine", "finetune", "gateway", "kernels", "panel", "peft_format", "prompts")
+MAX_FILES = 20
 GATEWAY_LIBRARIES = ("pydantic", "fastapi", "starlette", "sqlalchemy", "redis", "alembic", "fsspec.asyn", "uvicorn")
 
 IMPORT_ALL_WITHOUT = """
@@ -33,6 +36,13 @@ def import_all(part: str, without: tuple[str, ...]) -> subprocess.CompletedProce
     """Import every module of a part, in a process where these libraries cannot be found."""
     command = [sys.executable, "-W", "ignore", "-c", IMPORT_ALL_WITHOUT, f"loragate.{part}", *without]
     return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_no_folder_has_more_files_than_a_reader_can_survey() -> None:
+    modules = [file for part in PARTS for file in (ROOT / part).rglob("*.py") if file.name != "__init__.py"]
+    counts = Counter(module.parent for module in modules)
+    assert counts[ROOT / "gateway" / "http"] > 5
+    assert not {folder: count for folder, count in counts.items() if count > MAX_FILES}
 
 
 def test_the_layers_hold() -> None:

@@ -9,9 +9,9 @@ from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import chat_request, completion_request
 from loragate.gateway.grpc.responses import chat_chunk, chat_response, generate_response
-from loragate.gateway.objects.chat import chat_chunks, chat_completion
-from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
-from loragate.gateway.objects.completions import Echoes, echoes_of, text_chunks, text_completion
+from loragate.gateway.objects.inference.chat import chat_chunks, chat_completion
+from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head
+from loragate.gateway.objects.inference.completions import Echoes, echoes_of, text_chunks, text_completion
 from loragate.v1 import inference_pb2 as pb
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from loragate.gateway.objects.completion_head import UnixTime
+from loragate.gateway.objects.inference.completion_head import UnixTime
 
 
 class Model(TypedDict):

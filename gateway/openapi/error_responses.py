@@ -7,7 +7,7 @@ from typing import Any
 from loragate.gateway.errors import envelope, error_type
 from loragate.gateway.http.message_errors import REQUEST_ID, message_error
 from loragate.gateway.objects.common import ErrorEnvelope
-from loragate.gateway.objects.messages import MessageError
+from loragate.gateway.objects.inference.messages import MessageError
 from loragate.gateway.openapi.headers import HEADERS, header_references
 from loragate.gateway.openapi.schemas import reference as schema_reference
 

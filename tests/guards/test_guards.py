@@ -62,6 +62,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # a test that hangs without its guard, also in its teardown, takes over 300 s to end
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_without_it_its_test_fails(guard: Guard, tree: Path) -> None:
     started = time.monotonic()

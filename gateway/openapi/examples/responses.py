@@ -7,21 +7,16 @@ from loragate.gateway.objects import (
     adapters,
     admin,
     alias_metrics,
-    chat,
-    completions,
-    embeddings,
     engines,
     files,
     fine_tuning,
     imports,
     job_events,
     keys,
-    messages,
     models,
-    responses,
-    tokens,
     usage,
 )
+from loragate.gateway.objects.inference import chat, completions, embeddings, messages, responses, tokens
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
 from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, CHECKPOINT, JOB, JOB_EVENT

@@ -15,8 +15,8 @@ from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.chat import ChatCompletion, ChatCompletionChunk, chat_chunks, chat_completion
-from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
+from loragate.gateway.objects.inference.chat import ChatCompletion, ChatCompletionChunk, chat_chunks, chat_completion
+from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.chat import ChatRequest

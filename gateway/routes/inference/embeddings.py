@@ -13,7 +13,7 @@ from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.embeddings import EmbeddingList, embedding_list
+from loragate.gateway.objects.inference.embeddings import EmbeddingList, embedding_list
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest

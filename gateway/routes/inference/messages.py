@@ -17,8 +17,8 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.message_errors import REQUEST_ID, message_error
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.message_events import MessageEvent, MessageEvents, whole_message
-from loragate.gateway.objects.messages import Message, MessageError, MessageHead, MessageTokens
+from loragate.gateway.objects.inference.message_events import MessageEvent, MessageEvents, whole_message
+from loragate.gateway.objects.inference.messages import Message, MessageError, MessageHead, MessageTokens
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.message_chat import chat_request, renamed_fields

@@ -9,7 +9,7 @@ from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.tokens import DetokenizedPrompt, Tokens, tokens_object
+from loragate.gateway.objects.inference.tokens import DetokenizedPrompt, Tokens, tokens_object
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.tokens import DetokenizeRequest, TokenizeRequest

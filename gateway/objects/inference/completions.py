@@ -10,8 +10,14 @@ from loragate.gateway.generation import output as generated
 from loragate.gateway.generation.output import Completion, FinishReason, TextDelta
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import CompletionBase, CompletionHead, TokenSums, Usage, token_sums
-from loragate.gateway.objects.logprobs import CompletionLogprobs, completion_logprobs
+from loragate.gateway.objects.inference.completion_head import (
+    CompletionBase,
+    CompletionHead,
+    TokenSums,
+    Usage,
+    token_sums,
+)
+from loragate.gateway.objects.inference.logprobs import CompletionLogprobs, completion_logprobs
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 
 Echoes = Sequence[str]  # by prompt: the text to repeat in front of its completions

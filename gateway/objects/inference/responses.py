@@ -11,8 +11,8 @@ from typing_extensions import TypedDict
 
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import TokenSums, UnixTime
-from loragate.gateway.objects.logprobs import TokenLogprob
+from loragate.gateway.objects.inference.completion_head import TokenSums, UnixTime
+from loragate.gateway.objects.inference.logprobs import TokenLogprob
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

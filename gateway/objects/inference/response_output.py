@@ -7,8 +7,8 @@ from typing_extensions import TypedDict
 
 from loragate.gateway.generation import output as generated
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.logprobs import TokenLogprob, token_logprobs
-from loragate.gateway.objects.responses import (
+from loragate.gateway.objects.inference.logprobs import TokenLogprob, token_logprobs
+from loragate.gateway.objects.inference.responses import (
     CustomCallItem,
     FunctionCallItem,
     ItemStatus,

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import TokenSums
+from loragate.gateway.objects.inference.completion_head import TokenSums
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 

@@ -9,8 +9,14 @@ from typing_extensions import TypedDict
 from loragate.gateway.generation import output as generated
 from loragate.gateway.generation.output import Completion, FinishReason, TextDelta
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import CompletionBase, CompletionHead, TokenSums, Usage, token_sums
-from loragate.gateway.objects.logprobs import ChatLogprobs, chat_logprobs
+from loragate.gateway.objects.inference.completion_head import (
+    CompletionBase,
+    CompletionHead,
+    TokenSums,
+    Usage,
+    token_sums,
+)
+from loragate.gateway.objects.inference.logprobs import ChatLogprobs, chat_logprobs
 from loragate.gateway.tools import message as parsed
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolUse
 from loragate.gateway.tools.types import Content

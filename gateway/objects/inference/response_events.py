@@ -26,9 +26,15 @@ from typing import Literal
 
 from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.output import Completion, TextDelta, TokenLogprob
-from loragate.gateway.objects.completion_head import TokenSums
-from loragate.gateway.objects.response_output import CallItem, CustomItem, MessageItem, ResponseEvent, ThoughtItem
-from loragate.gateway.objects.responses import (
+from loragate.gateway.objects.inference.completion_head import TokenSums
+from loragate.gateway.objects.inference.response_output import (
+    CallItem,
+    CustomItem,
+    MessageItem,
+    ResponseEvent,
+    ThoughtItem,
+)
+from loragate.gateway.objects.inference.responses import (
     ItemStatus,
     OutputItem,
     ResponseFailure,

@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 
 from loragate.gateway.generation.output import Completion, TextDelta
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.completion_head import TokenSums
-from loragate.gateway.objects.messages import (
+from loragate.gateway.objects.inference.completion_head import TokenSums
+from loragate.gateway.objects.inference.messages import (
     ContentBlock,
     Message,
     MessageHead,

@@ -1,0 +1,1 @@
+"""Objects of the inference routes: completions, messages, responses, embeddings and tokens."""
