@@ -1,12 +1,16 @@
 """HTTP framing: the bytes of one connection, in any pieces."""
 
 import asyncio
+import logging
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
 from loragate.gateway.connections.guarded_protocol import protocol
+
+# Each cancelled response is logged. Pytest keeps all records, and over many inputs the garbage collector takes seconds.
+logging.getLogger("uvicorn.error").disabled = True
 
 
 class _Transport(asyncio.Transport):
