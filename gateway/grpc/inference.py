@@ -10,7 +10,7 @@ from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import chat_request, completion_request
 from loragate.gateway.grpc.responses import chat_chunk, chat_response, generate_response
 from loragate.gateway.objects.chat import chat_chunks, chat_completion
-from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
+from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head, written
 from loragate.gateway.objects.completions import Echoes, echoes_of, text_chunks, text_completion
 from loragate.v1 import inference_pb2 as pb
 
@@ -19,7 +19,8 @@ async def generate(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Complete each prompt; return the whole response."""
     generation, head, echoes = await _completion(call)
     async with _admitted(call, generation, "completions") as admitted:
-        response = generate_response(text_completion(head, await admitted.complete(), echoes))
+        completions = await admitted.complete()
+        response = await written(generation, lambda: generate_response(text_completion(head, completions, echoes)))
     yield response
 
 
@@ -38,7 +39,8 @@ async def chat(call: Call) -> AsyncGenerator[pb.ChatResponse, None]:
     """Return the assistant's next message as a whole."""
     generation, head = await _chat(call)
     async with _admitted(call, generation, "chat") as admitted:
-        response = chat_response(chat_completion(head, await admitted.complete()))
+        completions = await admitted.complete()
+        response = await written(generation, lambda: chat_response(chat_completion(head, completions)))
     yield response
 
 
