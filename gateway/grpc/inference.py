@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from loragate.gateway.calls.call import TextCall
 from loragate.gateway.calls.inference_request import Endpoint
@@ -26,7 +27,7 @@ async def generate(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
 
 async def generate_stream(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Complete each prompt; yield the response in chunks."""
-    generation, head, echoes = await _completion(call)
+    generation, head, echoes = await _completion(call, stream=True)
     async with (
         _admitted(call, generation, "completions") as admitted,
         aclosing(text_chunks(head, admitted.stream(), echoes, include_usage=True)) as chunks,
@@ -46,7 +47,7 @@ async def chat(call: Call) -> AsyncGenerator[pb.ChatResponse, None]:
 
 async def chat_stream(call: Call) -> AsyncGenerator[pb.ChatChunk, None]:
     """Yield the assistant's next message in chunks."""
-    generation, head = await _chat(call)
+    generation, head = await _chat(call, stream=True)
     async with (
         _admitted(call, generation, "chat") as admitted,
         aclosing(chat_chunks(head, admitted.stream(), include_usage=True)) as chunks,
@@ -55,14 +56,14 @@ async def chat_stream(call: Call) -> AsyncGenerator[pb.ChatChunk, None]:
             yield chat_chunk(chunk)
 
 
-async def _completion(call: Call) -> tuple[GenerationRequest, CompletionHead, Echoes]:
-    body = await call.request(completion_request)
+async def _completion(call: Call, *, stream: bool = False) -> tuple[GenerationRequest, CompletionHead, Echoes]:
+    body = await call.request(partial(completion_request, stream=stream))
     generation = await call.services.preparer.completion(call.tenant, body)
     return generation, new_completion_head("cmpl", body.model, generation), echoes_of(body, generation)
 
 
-async def _chat(call: Call) -> tuple[GenerationRequest, CompletionHead]:
-    body = await call.request(chat_request)
+async def _chat(call: Call, *, stream: bool = False) -> tuple[GenerationRequest, CompletionHead]:
+    body = await call.request(partial(chat_request, stream=stream))
     generation = await call.services.preparer.chat(call.tenant, body)
     return generation, new_completion_head("chatcmpl", body.model, generation)
 

@@ -51,6 +51,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
         self.fails_late = False  # with its last token, instead of before it is begun
         self.read_tokens = 0  # of a prompt, when `pause_after` is -1
+        self.scores_late = False  # the first completion's, after the others' tokens
         self.cached_tokens = 0  # of each prompt, as its completions' first deltas report
         self.timings = pb.Timings()  # of each request that is traced
         self.ends_with_text = False  # as where a grammar allows nothing more: the last token stops, without EOS
@@ -217,7 +218,8 @@ class _Session:
             return
         limit = 0 if submit.prompt_only else submit.sampling.max_tokens
         await self._read_prompt(submit, open_)
-        self._score_prompt(submit)
+        if not self._engine.scores_late:
+            self._score_prompt(submit)
         for index in [] if limit else list(open_):
             self._emit(submit, index=index, finish_reason=pb.FINISH_REASON_LENGTH)
         scripts = {index: self._engine.script_of(submit, index) for index in open_}
@@ -225,7 +227,12 @@ class _Session:
             if not open_:
                 return
             await self._pause(position)
-            for index in list(open_):
+            order = list(open_)
+            if self._engine.scores_late and position == 0:
+                order.append(order.pop(0))
+            for index in order:
+                if self._engine.scores_late and position == index == 0:
+                    self._score_prompt(submit)
                 self._say(submit, index, scripts[index][:limit], position)
             await asyncio.sleep(0)
 
