@@ -36,7 +36,7 @@ def score(logits: Tensor, tokens: Seq[int], top: int) -> PromptScores:
     places = to_device(tokens, logits.device)[:, None]
     ranks = (logits > logits.gather(1, places)).sum(dim=-1) + 1
     logprobs = logits.log_softmax(dim=-1)
-    # As many as the sampler's, so that ties come in the same order, whatever neighbours ask for.
+    # As many as in the sampler, so that the order of ties does not depend on what other requests ask for.
     k = min(max(USUAL_LOGPROBS, top), logits.shape[1]) if top else 0
     largest, theirs = logprobs.topk(k)
     return PromptScores(logprobs.gather(1, places)[:, 0], ranks, largest, theirs, torch.isfinite(logits).all(dim=-1))

@@ -1,4 +1,4 @@
-"""Logprobs of prompt tokens: equal to PEFT's, whatever the chunks, the neighbours and the cache."""
+"""Logprobs of prompt tokens: equal to PEFT's in any chunks, in any batch and with any cache."""
 
 from collections.abc import Callable
 from itertools import product
