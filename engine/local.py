@@ -58,6 +58,7 @@ class LocalEngine:
         draft_tokens: int = 0,
         pooling: Pooling | None = None,
         thinking: Thinking | None = None,
+        prompt_logprobs: int | None = None,
         **sampling: Any,
     ) -> int:
         """Start a request and return its number; `sampling` are fields of SamplingParams.
@@ -72,7 +73,19 @@ class LocalEngine:
         params = SamplingParams(**sampling)
         whose = share or Share(tenant)
         request = Request(
-            1, self._next_id, tuple(prompt), key, params, n, whose, cache_salt, grammar, draft_tokens, pooling, thinking
+            1,
+            self._next_id,
+            tuple(prompt),
+            key,
+            params,
+            n,
+            whose,
+            cache_salt,
+            grammar,
+            draft_tokens,
+            pooling,
+            thinking,
+            prompt_logprobs,
         )
         self.core.post(Submit(request))
         return self._next_id

@@ -91,7 +91,7 @@ def _loss(engine: LocalEngine, ids: list[int], in_loss: list[bool]) -> float:
     sequence = Sequence(Request(0, 0, tuple(ids[:1]), None, SamplingParams(max_tokens=1, seed=0)), 0)
     sequence.draft = ids[1:]
     assert engine.core.blocks.grow(sequence, len(ids))
-    logits, _ = engine.core._runner.execute({sequence: len(ids)})
+    logits = engine.core._runner.execute({sequence: len(ids)}).logits
     engine.core.blocks.release(sequence)
     logprobs = logits[:-1].float().log_softmax(-1)
     each = -logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]

@@ -1,18 +1,30 @@
 """The forward pass: packs the scheduled tokens into one row, runs the model, and returns the requested logits."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from loragate.engine.execution.last_tokens import LastTokens
-from loragate.engine.execution.packing import PackedRows, SegmentCache, build_batch, decode_first
+from loragate.engine.execution.packing import PackedRows, ScoredRows, SegmentCache, build_batch, decode_first
 from loragate.engine.execution.step_graphs import StepGraphs
 from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.sequence.pooling import diverted
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.transfers import to_device
+
+
+@dataclass(frozen=True, slots=True)
+class StepLogits:
+    """What a step computed, on the device: logits for the next tokens of `sampled`, and for the prompts' tokens of
+    `scored`, one after the other."""
+
+    logits: Tensor  # [samples, vocabulary]
+    sampled: list[Sequence]  # the sequence of each row
+    scored_logits: Tensor  # [rows, vocabulary]
+    scored: list[ScoredRows]
 
 
 class ModelRunner:
@@ -43,22 +55,28 @@ class ModelRunner:
             torch.cuda.synchronize(self._base.device)
 
     @torch.inference_mode()
-    def execute(self, scheduled: Mapping[Sequence, int]) -> tuple[Tensor, list[Sequence]]:
-        """Compute the scheduled tokens: logits [samples, vocabulary], and the sequence of each row.
+    def execute(self, scheduled: Mapping[Sequence, int]) -> StepLogits:
+        """Compute the scheduled tokens.
 
         The states of sequences with pooling are added to their pooled states.
         """
         self._base.context.sync_tables()
         packed = PackedRows.from_entries(decode_first(scheduled.items()))
         played = None if self.graphs is None else self.graphs.run(packed)
-        return self._launch(packed) if played is None else played, packed.sampled
+        logits = self._launch(packed) if played is None else played
+        if not packed.scored:
+            return StepLogits(logits, packed.sampled, logits[:0], [])
+        sampled, scored = packed.sampled_rows, [row for each in packed.scored for row in each.rows]
+        parts = (logits.index_select(0, to_device(rows, logits.device, torch.long)) for rows in (sampled, scored))
+        return StepLogits(next(parts), packed.sampled, next(parts), packed.scored)
 
     def _launch(self, packed: PackedRows) -> Tensor:
+        """Compute the logits of the step's `logit_rows`."""
         batch = build_batch(packed, self._base.device, self._segments)
         pooled = _pooled_rows(packed)
         with self._base.context.running(batch):
             logits = self._pool(batch, pooled) if pooled else forward(self._base, self.last, batch)
-        return logits[: len(packed.sampled)]
+        return logits[: len(packed.logit_rows)]
 
     def _pool(self, batch: StepBatch, pooled: list[tuple[Sequence, int, range]]) -> Tensor:
         """Compute logits, and pool the states of the pooled rows, which never reach the head."""

@@ -18,11 +18,25 @@ _COMPOSITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class ScoredRows:
+    """Consecutive rows of logits that give the logprobs of a prompt's tokens."""
+
+    sequence: Sequence
+    rows: range  # of the step's logits
+    states: range  # positions in the prompt; the logprobs are of the tokens after them
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens whose logprobs are wanted."""
+        return self.sequence.tokens[self.states.start + 1 : self.states.stop + 1]
+
+
+@dataclass(frozen=True, slots=True)
 class PackedRows:
     """`entries` are (sequence, tokens) in packed order: single tokens first.
 
     A sequence with a draft is in `sampled` once for its last token and once for each draft token after it, in order,
-    matching the rows in `logit_rows`.
+    matching the rows of the logits in `sampled_rows`. The other rows of logits are those in `scored`.
     """
 
     entries: list[tuple[Sequence, int]]
@@ -30,8 +44,10 @@ class PackedRows:
     positions: Integers
     places: Integers  # places of the new keys and values in the cache
     slots: list[int]
-    logit_rows: list[int]
+    logit_rows: list[int]  # ascending
     sampled: list[Sequence]
+    sampled_rows: list[int]
+    scored: list[ScoredRows]
 
     @property
     def rows(self) -> int:
@@ -45,18 +61,25 @@ class PackedRows:
         slots: list[int] = []
         logit_rows: list[int] = []
         sampled: list[Sequence] = []
+        sampled_rows: list[int] = []
+        scored: list[ScoredRows] = []
         for sequence, tokens in entries:
             start, stop = sequence.computed, sequence.computed + tokens
+            states = sequence.scored_states(start, stop)
+            if states:
+                scored.append(ScoredRows(sequence, _next(logit_rows, len(states)), states))
+                logit_rows += [len(input_ids) + state - start for state in states]
             input_ids += sequence.tokens[start:stop] + sequence.draft
             positions.append(np.arange(start, stop))
             places.append(sequence.places[start:stop])
             slots += _slots(sequence, start, stop)
-            if stop >= len(sequence.tokens) and sequence.pooled is None:
+            if stop >= len(sequence.tokens) and sequence.generates:
                 wanted_rows = stop - len(sequence.tokens) + 1
+                sampled_rows += _next(logit_rows, wanted_rows)
                 logit_rows += range(len(input_ids) - wanted_rows, len(input_ids))
                 sampled += [sequence] * wanted_rows
         joined = np.concatenate(positions), np.concatenate(places)
-        return cls(entries, input_ids, *joined, slots, logit_rows, sampled)
+        return cls(entries, input_ids, *joined, slots, logit_rows, sampled, sampled_rows, scored)
 
 
 def decode_first(rows: Iterable[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
@@ -103,6 +126,11 @@ def build_batch(packed: PackedRows, device: torch.device, segments: SegmentCache
         logit_rows=to_device(wanted, device),
         logit_segments=segments.get([packed.slots[row] for row in wanted]),
     )
+
+
+def _next(rows: list[int], count: int) -> range:
+    """Return the places of rows that are about to be appended."""
+    return range(len(rows), len(rows) + count)
 
 
 def _slots(sequence: Sequence, start: int, stop: int) -> list[int]:

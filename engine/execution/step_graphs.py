@@ -105,7 +105,7 @@ class StepGraphs:
         return self._logits.index_select(0, to_device(wanted, self._device))
 
     def _shape_for(self, packed: PackedRows) -> PaddedShape | None:
-        if any(sequence.pooled is not None for sequence, _ in packed.entries):
+        if packed.scored or any(sequence.pooled is not None for sequence, _ in packed.entries):
             return None
         if not self._context.slots_with_calls.isdisjoint(packed.slots):
             return None

@@ -84,8 +84,7 @@ class BlockPool:
         return not underway.isdisjoint(sequence.path.hashes[len(sequence.path.held) : whole])
 
     def reuse(self, sequence: Sequence) -> None:
-        """Advance the sequence over its cached tokens. Its last token is always computed, because its logits are
-        needed."""
+        """Advance the sequence over its cached tokens."""
         if sequence.remaining == 1:
             return
         before, found = sequence.computed, self._reusable(sequence)
@@ -146,7 +145,7 @@ class BlockPool:
         sequence.path.held.clear()
 
     def _reusable_blocks(self, sequence: Sequence) -> int:
-        return (len(sequence.tokens) - 1) // self.block_size
+        return sequence.reusable_tokens // self.block_size
 
     def _reusable(self, sequence: Sequence) -> list[CachedBlock]:
         """Return the cached blocks that come next for the sequence."""

@@ -22,7 +22,9 @@ class ModelLimits:
             return "this model's head is not known, so it cannot compute embeddings"
         if request.pooling is not None and (request.n > 1 or (request.grammar, request.thinking) != (None, None)):
             return "a prompt has one embedding: n must be 1, and neither a grammar nor thinking is allowed"
-        if len(request.prompt) + (request.pooling is None) > self.max_model_len:
+        if request.pooling is not None and request.prompt_logprobs is not None:
+            return "prompt_logprobs cannot be combined with pooling"
+        if len(request.prompt) + (request.pooling is None and request.sampling.max_tokens > 0) > self.max_model_len:
             return f"the prompt's {len(request.prompt)} tokens leave no room in {self.max_model_len}"
         if not 0 <= min(request.prompt) <= max(request.prompt) < self.vocab_size:
             return f"a token id of the prompt is outside the vocabulary of {self.vocab_size}"

@@ -20,7 +20,7 @@ from loragate.engine.execution.model_runner import ModelRunner
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.matcher import GrammarFailed
 from loragate.engine.kv_cache.block_pool import BlockPool
-from loragate.engine.loop.in_flight import Draw, Embeddings, InFlightStep, SampledRow, Vector
+from loragate.engine.loop.in_flight import Draw, Embeddings, InFlightStep, PromptReadback, SampledRow, Vector
 from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.metrics.counters import EngineMetrics
 from loragate.engine.metrics.timeline import Timeline
@@ -29,6 +29,7 @@ from loragate.engine.sampling.random_sampling import select_rows
 from loragate.engine.sampling.sampler import Sampled, choose
 from loragate.engine.scheduling.scheduler import Scheduler
 from loragate.engine.sequence.output import ErrorCode, Failure, FinishReason, Output
+from loragate.engine.sequence.prompt_logprobs import PromptLogprobs
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.transfers import Readback
 
@@ -76,7 +77,7 @@ class Stepper:
         if not alive:
             return outputs + self.collect()
         try:
-            logits, sampled = self._runner.execute(alive)
+            step = self._runner.execute(alive)
         except Exception as error:
             outputs += self.collect()
             return outputs + self._failed(error, alive)
@@ -86,10 +87,11 @@ class Stepper:
             self._timeline.ended("read")
         rows = self._still_open(alive)
         try:
-            embeddings, draw = self._embed(rows), self._draw(logits, _first_rows(sampled, rows))
+            embeddings, prompts = self._embed(rows), PromptReadback.of(step, rows, self._runner.device)
+            draw = self._draw(step.logits, _first_rows(step.sampled, rows))
         except Exception as error:
             return outputs + self._failed(error, alive)
-        self._launched = InFlightStep(rows, logits, draw, embeddings, work, began)
+        self._launched = InFlightStep(rows, step.logits, draw, embeddings, prompts, work, began)
         self._publish(rows)
         if not self.late or any(sequence.wants_draft for sequence, _ in draw.sampled_rows):
             outputs += self.collect()
@@ -103,9 +105,12 @@ class Stepper:
             return []
         try:
             embeddings, choices = launched.embeddings.read(), launched.draw.read()
+            scores = launched.prompts.read()
         except Exception as error:
             return self._fail_all(error, launched.rows)
         outputs = [self._embedded(s, vector) for s, vector in embeddings if self._scheduler.holds(s)]
+        outputs += [self._scored(s, logprobs) for s, logprobs in scores if self._scheduler.holds(s)]
+        outputs += [self._ended(s) for s in launched.prompts.ended if self._scheduler.holds(s)]
         sampled_rows = launched.draw.sampled_rows
         while sampled_rows:
             each = zip(sampled_rows, choices, strict=True)
@@ -184,6 +189,8 @@ class Stepper:
         """
         for sequence, tokens in rows.items():
             sequence.computed += tokens - len(sequence.draft)
+            if sequence.scoring is not None:
+                sequence.scoring.scored = max(sequence.scoring.scored, sequence.computed)
             self._blocks.publish(sequence)
 
     def _accept_drafts(self, sampled_rows: list[SampledRow]) -> list[SampledRow]:
@@ -254,6 +261,19 @@ class Stepper:
             cached_tokens=sequence.cached_tokens,
             embedding=embedding,
             computed=sequence.usage,
+        )
+
+    def _scored(self, sequence: Sequence, logprobs: PromptLogprobs | None) -> Output:
+        if logprobs is None:
+            return self._non_finite(sequence)
+        return Output(sequence.request, sequence.index, prompt_logprobs=logprobs)
+
+    def _ended(self, sequence: Sequence) -> Output:
+        """End a sequence that generates nothing, once its prompt is computed."""
+        self._scheduler.remove(sequence)
+        finish, cached_tokens = FinishReason.LENGTH, sequence.cached_tokens
+        return Output(
+            sequence.request, sequence.index, finish=finish, cached_tokens=cached_tokens, computed=sequence.usage
         )
 
     def _non_finite(self, sequence: Sequence) -> Output:

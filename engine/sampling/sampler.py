@@ -22,7 +22,7 @@ from loragate.kernels.transfers import to_device
 
 NOT_FINITE = -1  # no token
 # As many as APIs return, so that the order of ties does not depend on what other requests ask for.
-_USUAL_LOGPROBS = 20
+USUAL_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +133,5 @@ def _logprobs(logits: Tensor, tokens: Tensor, top: dict[int, int]) -> tuple[Tens
     rows = list(top)
     of_rows = select_rows(logits, rows).log_softmax(dim=-1)
     own = of_rows.gather(1, select_rows(tokens, rows).clamp(min=0)[:, None])[:, 0]
-    largest, theirs = of_rows.topk(min(max(_USUAL_LOGPROBS, *top.values()), logits.shape[1]))
+    largest, theirs = of_rows.topk(min(max(USUAL_LOGPROBS, *top.values()), logits.shape[1]))
     return own, largest, theirs

@@ -120,12 +120,13 @@ class Scheduler:
         rows = self._give_tokens()
         decoding = sum(sequence.remaining == 1 for sequence in rows)
         prefill = sum(tokens for sequence, tokens in rows.items() if sequence.remaining > 1)
-        self.work = StepWork(decoding, prefill, self._charge(rows))
+        scored = sum(len(s.scored_states(s.computed, s.computed + tokens)) for s, tokens in rows.items())
+        self.work = StepWork(decoding, prefill, scored, self._charge(rows))
         return rows
 
     def record_step(self, work: StepWork, seconds: float) -> None:
         """Record the duration of a step."""
-        self._times.observe(work.decoding, work.prefill, seconds)
+        self._times.observe(work.decoding, work.prefill, seconds, work.scored)
         if not work.prefill:
             self.pace.observe(work.decoding, seconds)
         self._bound.record_success()
@@ -210,15 +211,19 @@ class Scheduler:
         decoding, waiting = self._choose_decoding(entries, max_rows, shared=shared)
         left = self.pace.seconds_for_prefill(len(decoding)) if shared else None
         prefill = self._times.prefill_budget(max_rows - len(decoding), len(decoding), left)
+        scoring = self._times.scoring_budget(len(decoding), left)
         rows: dict[Sequence, int] = {}
         while in_order:
             sequence = in_order.popleft()
             if sequence in waiting or self._is_complete(sequence):
                 continue
             self._blocks.reuse(sequence)
-            tokens = 1 if sequence in decoding else min(sequence.remaining, prefill)
+            tokens = 1 if sequence in decoding else min(sequence.scorable_tokens(scoring), max(0, prefill))
             if tokens and not self._blocks.awaits(sequence) and self._grow(sequence, tokens, in_order):
+                scored = len(sequence.scored_states(sequence.computed, sequence.computed + tokens))
+                scoring -= scored
                 prefill -= 0 if sequence in decoding else tokens
+                prefill -= self._times.prefill_equivalent(scored) if decoding else 0
                 rows[sequence] = tokens
         for sequence in decoding & rows.keys():
             prefill -= self._add_draft(sequence, rows, prefill)
@@ -269,7 +274,7 @@ class Scheduler:
             computed = sequence.computed + tokens
             paid, to_pay = entry.charged, min(computed, sequence.prompt_length)
             units = PROMPT_UNITS * max(0, to_pay - max(paid, sequence.computed))
-            if computed >= len(sequence.tokens) and sequence.pooled is None:
+            if computed >= len(sequence.tokens) and sequence.generates:
                 units += GENERATED_UNITS * (computed - len(sequence.tokens) + 1)  # draft tokens too, right or wrong
             pending = entry.pending
             entry.charged = max(paid, to_pay)

@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from loragate.engine.sequence.prompt_logprobs import PromptLogprobs
 from loragate.engine.sequence.request import Request
 
 
@@ -54,7 +55,8 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The output of one step for one sequence: at most one token, and possibly its end or its embedding."""
+    """The output of one step for one sequence: at most one token, and possibly its end or its embedding, or the
+    logprobs of the next tokens of its prompt."""
 
     request: Request
     index: int
@@ -64,4 +66,5 @@ class Output:
     error: Failure | None = None
     cached_tokens: int = 0  # with its first token: prompt tokens that were found in the cache
     embedding: tuple[float, ...] | None = None  # [hidden size], not normalized
+    prompt_logprobs: PromptLogprobs | None = None
     computed: Computed | None = None  # with the end of a sequence; None for a request that had none

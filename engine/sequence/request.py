@@ -84,7 +84,9 @@ class Share:
 class Request:
     """One submitted request; it becomes n sequences. Without a `cache_salt` its prefix is not shared.
 
-    With `pooling` it generates no tokens: its one output is an embedding, and `sampling` is ignored.
+    With `pooling` it generates no tokens: its one output is an embedding, and `sampling` is ignored. With
+    `prompt_logprobs` its first completion begins with the logprobs of the prompt's tokens and of so many alternatives.
+    With `max_tokens` 0 it ends once its prompt is computed.
     """
 
     session_id: int
@@ -99,6 +101,7 @@ class Request:
     draft_tokens: int = 0  # maximum draft tokens per step, from prompt lookup
     pooling: Pooling | None = None
     thinking: Thinking | None = None  # before the answer, to which `grammar` applies
+    prompt_logprobs: int | None = None
     trace: RequestTrace | None = field(default=None, compare=False)  # none if the request is not traced
     received: float = field(default_factory=time.monotonic, compare=False)
 

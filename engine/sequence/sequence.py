@@ -12,6 +12,7 @@ from loragate.engine.grammar.matcher import Matcher
 from loragate.engine.sequence.output import Computed
 from loragate.engine.sequence.pooling import PooledStates, Pooling
 from loragate.engine.sequence.prefix_path import PrefixPath
+from loragate.engine.sequence.prompt_logprobs import PromptScoring
 from loragate.engine.sequence.prompt_lookup import PromptLookup
 from loragate.engine.sequence.request import AdapterKey, Request
 from loragate.engine.sequence.token_counts import TokenCounts
@@ -51,7 +52,8 @@ class Sequence:
     adapter_from: int = 0  # the position from which the adapter is in effect, determined by the original prompt
     path: PrefixPath = field(init=False)
     lookup: PromptLookup | None = field(init=False)
-    pooled: PooledStates | None = field(init=False)  # none if it generates tokens
+    pooled: PooledStates | None = field(init=False)  # none if it gets no embedding
+    scoring: PromptScoring | None = field(init=False)  # none if its prompt's logprobs are not wanted
     draft: list[int] = field(default_factory=list)  # draft tokens that this step computes after its last token
     accepted: int = 0  # draft tokens accepted so far
     counts: TokenCounts | None = None  # the counts of its tokens, if penalties need them
@@ -62,9 +64,14 @@ class Sequence:
         self.tokens = list(self.request.prompt)
         pooling, drafts = self.request.pooling, self.request.draft_tokens
         needs_all_states = pooling is Pooling.MEAN  # which cached blocks do not have
-        self.path = PrefixPath(open=bool(self.request.cache_salt) and not needs_all_states)
-        self.lookup = PromptLookup(drafts) if drafts and pooling is None else None
         self.pooled = None if pooling is None else PooledStates(pooling, self.prompt_length)
+        top = self.request.prompt_logprobs if self.index == 0 else None  # they are the same for all completions
+        self.scoring = None if top is None else PromptScoring(top, self.prompt_length)
+        self.path = PrefixPath(
+            open=bool(self.request.cache_salt) and not needs_all_states,
+            counted=self.scoring is not None,  # its prompt is not looked up
+        )
+        self.lookup = PromptLookup(drafts) if drafts and self.generates else None
 
     @property
     def prompt_length(self) -> int:
@@ -73,6 +80,27 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    @property
+    def generates(self) -> bool:
+        """Whether tokens follow its prompt."""
+        return self.pooled is None and self.request.sampling.max_tokens > 0
+
+    @property
+    def reusable_tokens(self) -> int:
+        """The tokens from the start that may come from the prefix cache: not the last one, whose logits are needed, nor
+        those whose states are still to be scored."""
+        whole = len(self.tokens) - 1
+        return whole if self.scoring is None or self.scoring.complete else min(whole, self.scoring.scored)
+
+    def scored_states(self, start: int, stop: int) -> range:
+        """Return those of the tokens [start, stop) whose states are scored when they are computed."""
+        return range(0) if self.scoring is None else self.scoring.wanted(start, stop)
+
+    def scorable_tokens(self, states: int) -> int:
+        """Return how many of the remaining tokens may be computed next if at most so many states may be scored."""
+        wanted = self.scored_states(self.computed, len(self.tokens))
+        return self.remaining if len(wanted) <= states else wanted.start + states - self.computed
 
     @property
     def usage(self) -> Computed:

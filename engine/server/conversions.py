@@ -9,6 +9,7 @@ from loragate.engine.grammar.thinking import Thinking
 from loragate.engine.scheduling.overload import QueueLoad
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output, TokenLogprob
 from loragate.engine.sequence.pooling import Pooling
+from loragate.engine.sequence.prompt_logprobs import PromptLogprobs
 from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.engine.sequence.request import AdapterKey, Request, RequestTrace, SamplingParams, Share
 from loragate.v1 import engine_pb2 as pb
@@ -40,7 +41,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         request_id=submit.request_id,
         prompt=tuple(submit.prompt_token_ids),
         adapter=adapter,
-        sampling=_sampling_from(submit.sampling),
+        sampling=_sampling_from(submit.sampling, prompt_only=submit.prompt_only),
         n=max(1, submit.n),
         share=_share_from(submit.share),
         cache_salt=submit.cache_salt,
@@ -48,6 +49,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         draft_tokens=min(submit.draft_tokens, MAX_DRAFT_TOKENS),
         pooling=_POOLING.get(submit.pooling),
         thinking=_thinking_from(submit.thinking) if submit.HasField("thinking") else None,
+        prompt_logprobs=submit.prompt_logprobs if submit.HasField("prompt_logprobs") else None,
         trace=RequestTrace(submit.traceparent) if submit.traceparent else None,
     )
 
@@ -65,9 +67,11 @@ def delta_from(output: Output) -> pb.Delta:
         delta.token_ids.append(output.token)
     if output.logprob is not None:
         delta.logprobs.append(_logprob_from(output.logprob))
+    if output.prompt_logprobs is not None:
+        delta.prompt_logprobs.CopyFrom(_prompt_logprobs_from(output.prompt_logprobs))
     if output.computed is not None:
         delta.computed.prompt_tokens, delta.computed.cached_tokens, delta.computed.generated_tokens = output.computed
-    trace = output.request.trace
+    trace = output.request.trace if output.prompt_logprobs is None else None  # the prompt is not done yet
     if trace is not None and (timings := trace.report(output.request.received, time.monotonic())) is not None:
         delta.timings.queue_seconds, delta.timings.prefill_seconds = timings
     if output.error is not None:
@@ -115,10 +119,10 @@ def _thinking_from(thinking: pb.Thinking) -> Thinking:
     )
 
 
-def _sampling_from(sampling: pb.Sampling) -> SamplingParams:
+def _sampling_from(sampling: pb.Sampling, *, prompt_only: bool) -> SamplingParams:
     seed = sampling.seed if sampling.HasField("seed") else int.from_bytes(os.urandom(8), "little")
     return SamplingParams(
-        max_tokens=max(1, sampling.max_tokens),
+        max_tokens=0 if prompt_only else max(1, sampling.max_tokens),
         seed=seed,
         temperature=sampling.temperature,
         top_k=sampling.top_k,
@@ -138,3 +142,13 @@ def _sampling_from(sampling: pb.Sampling) -> SamplingParams:
 def _logprob_from(logprob: TokenLogprob) -> pb.TokenLogprob:
     top = [pb.Candidate(token_id=token, logprob=value) for token, value in logprob.top]
     return pb.TokenLogprob(logprob=logprob.logprob, top=top)
+
+
+def _prompt_logprobs_from(given: PromptLogprobs) -> pb.PromptLogprobs:
+    return pb.PromptLogprobs(
+        logprobs=given.logprobs,
+        ranks=given.ranks,
+        top=given.top,
+        top_token_ids=given.top_ids,
+        top_logprobs=given.top_logprobs,
+    )

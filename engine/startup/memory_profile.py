@@ -10,7 +10,10 @@ from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
 from loragate.engine.execution.step_graphs import Forward
 from loragate.engine.model.base_model import BaseModel
+from loragate.engine.sampling.prompt_scores import score
 from loragate.engine.sampling.random_sampling import draw
+from loragate.engine.sampling.sampler import USUAL_LOGPROBS
+from loragate.engine.scheduling.step_budget import MAX_SCORED_ROWS
 from loragate.engine.sequence.request import SamplingParams
 
 log = logging.getLogger(__name__)
@@ -40,8 +43,8 @@ def divide_memory(total: int, free: int, step: int, adapters: int) -> DeviceBudg
 
 @torch.inference_mode()
 def step_bytes(base: BaseModel, shape: PaddedShape, forward: Forward, measure: Measure) -> int:
-    """Measure the largest step: all rows computed, with adapters and long sequences, and a token sampled for each
-    row."""
+    """Measure the largest step: all rows computed, with adapters and long sequences, as many prompt tokens scored as a
+    step may score, and a token sampled for each row."""
     host = torch.zeros(shape.numbers, dtype=torch.int64)
     shape.fill(host.numpy(), PackedRows.from_entries([]))
     batch = shape.batch(host.to(base.device), adapted=True)
@@ -50,6 +53,8 @@ def step_bytes(base: BaseModel, shape: PaddedShape, forward: Forward, measure: M
     def largest() -> None:
         with base.context.running(batch):
             logits = forward(batch).float()
+        scored = min(shape.rows, MAX_SCORED_ROWS)
+        score(logits[:1].repeat(scored, 1), [0] * scored, USUAL_LOGPROBS)
         draw(logits, [params] * logits.shape[0], [0.5] * logits.shape[0])
 
     return measure(largest)

@@ -97,10 +97,10 @@ def errors(base: BaseModel, expected: Reference) -> Tensor:
         for sequence, tokens in pending.items():
             sequence.tokens = list(sequence.request.prompt[: sequence.computed + tokens])
             blocks.grow(sequence, len(sequence.tokens))
-        logits, sampled = runner.execute(pending)
+        step = runner.execute(pending)
         for sequence, tokens in pending.items():
             sequence.computed += tokens
-        for row, sequence in zip(logits.float(), sampled, strict=True):
+        for row, sequence in zip(step.logits.float(), step.sampled, strict=True):
             truth = expected.logits[sequences.index(sequence)][sequence.computed - 1]
             difference = float((row - truth).norm() / truth.norm().clamp(min=1e-6))
             found.append(difference if difference == difference else float("inf"))

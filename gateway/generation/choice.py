@@ -18,7 +18,8 @@ class Choice:
     """Detokenizes, separates reasoning, matches stop strings, and releases the logprob of a token together with the
     token's text.
 
-    Stop strings and logprobs are those of the answer only.
+    Stop strings and logprobs are those of the answer only. With those of an echoed prompt, a stop token has one too:
+    programs that score text take the prompt's as all but the last `max_tokens` of them.
     """
 
     def __init__(self, request: GenerationRequest, prompt: Sequence[int], index: int) -> None:
@@ -31,6 +32,7 @@ class Choice:
         self._shows_reasoning = use is not None and use.include
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
         self._keep_stop_token = request.include_stop
+        self._scores_stop_token = request.echo_logprobs is not None
         self._stop_tokens = frozenset((*request.base.manifest.eos_token_ids, *request.sampling.stop_token_ids))
         self._decoded = 0  # characters decoded from tokens so far
         self._sent = 0  # characters of them released so far
@@ -45,6 +47,8 @@ class Choice:
         for position, token_id in enumerate(delta.token_ids):
             tokens += 1
             if self._is_stop_token(delta, position):
+                if self._scores_stop_token:
+                    self._wait(delta, position, 0)
                 break
             piece = self._detokenizer.push(token_id)
             if self._reader is not None:

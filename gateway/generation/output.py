@@ -5,6 +5,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
+from loragate.gateway.generation.prompt_logprobs import PromptLogprobs
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -28,7 +30,8 @@ class TextDelta:
     `text` is part of the answer, `reasoning` of what the model wrote before it; `reasoning_tokens` of the tokens were.
 
     `cached_tokens` of the prompt were found in the prefix cache; they are reported once per prompt, with its first
-    completion. `stop` is the stop string that ended it.
+    completion. So are the prompt's logprobs, in a delta before any other of its completions. `stop` is the stop string
+    that ended it.
     """
 
     index: int
@@ -40,11 +43,13 @@ class TextDelta:
     reasoning: str = ""
     reasoning_tokens: int = 0
     stop: str | None = None
+    prompt: PromptLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished completion: its answer, the reasoning before it, and the stop string that ended it."""
+    """A finished completion: its answer, the reasoning before it, and the stop string that ended it; the first one of a
+    prompt has the prompt's logprobs."""
 
     index: int
     text: str
@@ -55,6 +60,7 @@ class Completion:
     reasoning: str = ""
     reasoning_tokens: int = 0
     stop: str | None = None
+    prompt: PromptLogprobs | None = None
 
 
 async def put_together(deltas: AsyncGenerator[TextDelta, None], completions: int) -> list[Completion]:
@@ -77,6 +83,7 @@ class _Draft:
         self._logprobs: list[TokenLogprob] = []
         self._finish_reason: FinishReason | None = None
         self._stop: str | None = None
+        self._prompt: PromptLogprobs | None = None
 
     def add(self, delta: TextDelta) -> None:
         self._text.append(delta.text)
@@ -87,6 +94,7 @@ class _Draft:
         self._logprobs.extend(delta.logprobs)
         self._finish_reason = delta.finish_reason
         self._stop = delta.stop
+        self._prompt = self._prompt or delta.prompt
 
     def completion(self) -> Completion:
         assert self._finish_reason is not None, "the stream ended before this completion did"
@@ -100,4 +108,5 @@ class _Draft:
             "".join(self._reasoning),
             self._reasoning_tokens,
             self._stop,
+            self._prompt,
         )

@@ -11,6 +11,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.constraint import Constraint, chat_constraint, check_takes_tools, constraint, tool_use
+from loragate.gateway.generation.prompt_logprobs import check_prompt_logprobs
 from loragate.gateway.generation.reasoning import ReasoningUse, reasoning_use, template_variables
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target, share_of
 from loragate.gateway.generation.resolver import Resolver
@@ -73,6 +74,8 @@ class RequestPreparer:
             with step("tokenize"):
                 prompt = await self._tokenizer.chat(base, caller.tenant_id, size, _chat_prompt(base, body))
             limit = room_for_completion(base, len(prompt), body.token_limit, config.default_chat_tokens, "messages")
+            if body.prompt_logprobs is not None:
+                check_prompt_logprobs([prompt], body.prompt_logprobs + 1, "prompt_logprobs")
             grammar = await _constraint(base, body, tools)
             return GenerationRequest(
                 target=target,
@@ -86,6 +89,7 @@ class RequestPreparer:
                 tools=tools,
                 reasoning=self._reasoning(base, body, prompt, constrained=grammar is not None),
                 draft_tokens=body.draft_tokens or 0,
+                prompt_logprobs=body.prompt_logprobs,
                 share=share_of(caller, body.priority, config),
                 open_ended=body.token_limit is None,
                 lease=lease,
@@ -109,13 +113,17 @@ class RequestPreparer:
         size = prompts_size(base, body.prompts, "prompt")
         completions = n * len(body.prompts)
         lease = await self._charge_first(
-            caller, target, size, completions * (body.max_tokens or _DEFAULT_COMPLETION_TOKENS)
+            caller,
+            target,
+            size,
+            completions * (_DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens),
         )
         with _settled_on_error(lease):
             with step("tokenize"):
                 prompts = await self._tokenizer.prompts(base, caller.tenant_id, size, body.prompts, "prompt")
             longest = max(map(len, prompts))
             limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
+            _check_scored(body, prompts)
             return GenerationRequest(
                 target=target,
                 base=base,
@@ -126,6 +134,8 @@ class RequestPreparer:
                 include_stop=bool(body.include_stop_str_in_output),
                 constraint=constraint(body),
                 draft_tokens=body.draft_tokens or 0,
+                prompt_logprobs=body.prompt_logprobs,
+                echo_logprobs=body.echo_logprobs,
                 share=share_of(caller, body.priority, config),
                 lease=lease,
             )
@@ -263,6 +273,15 @@ async def _constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None)
     if tools is None:
         return chat_constraint(base, body, tools)
     return await asyncio.to_thread(chat_constraint, base, body, tools)
+
+
+def _check_scored(body: CompletionRequest, prompts: Sequence[Sequence[int]]) -> None:
+    """Check that the logprobs of prompts, which each completion repeats, do not make the response too large."""
+    wanted = {"prompt_logprobs": body.prompt_logprobs, "logprobs": body.echo_logprobs}
+    given = {param: top for param, top in wanted.items() if top is not None}
+    if given:
+        each = (body.n or 1) * sum(top + 1 for top in given.values())
+        check_prompt_logprobs(prompts, each, next(iter(given)))
 
 
 def _checked_sampling(base: BaseModel, body: SamplingFields, limit: int, top_logprobs: int | None) -> pb.Sampling:

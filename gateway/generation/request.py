@@ -60,9 +60,16 @@ class GenerationRequest:
     tools: ToolUse | None = None  # their calls are parsed from the text
     reasoning: ReasoningUse | None = None  # None: all text is the answer
     draft_tokens: int = 0  # the maximum per step
+    prompt_logprobs: int | None = None  # alternatives of each prompt token in the response; None: it has none
+    echo_logprobs: int | None = None  # the same in front of each completion's own
     share: pb.Share | None = None  # its place in the engine's order; None: that of any request of the tenant
     open_ended: bool = False  # the caller gave no limit: `sampling.max_tokens` is a default
     lease: Lease | None = None  # the limits were charged already, by an estimate
+
+    @property
+    def scored_alternatives(self) -> int | None:
+        """The alternatives that the engine is to return for each prompt token; None if prompts are not scored."""
+        return max((top for top in (self.prompt_logprobs, self.echo_logprobs) if top is not None), default=None)
 
     @property
     def prompt_tokens(self) -> int:

@@ -14,6 +14,7 @@ from loragate.gateway.generation.choice import Choice
 from loragate.gateway.generation.errors import api_error_from
 from loragate.gateway.generation.merge import merge
 from loragate.gateway.generation.output import TextDelta
+from loragate.gateway.generation.prompt_logprobs import PromptLogprobs, after_prompt
 from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest, Target
 from loragate.v1 import engine_pb2 as pb
 
@@ -94,8 +95,13 @@ class GenerationService:
         observer = computed.observe(len(prompt), request.n)
         choices = [Choice(request, prompt, position * request.n + i) for i in range(request.n)]
         constraint = None if request.constraint is None else request.constraint.field
-        async with aclosing(self._deltas(_submit(request, prompt), request.target, observer, constraint)) as deltas:
+        deltas = self._deltas(_submit(request, prompt), request.target, observer, constraint)
+        scores = None if request.scored_alternatives is None else PromptLogprobs(prompt)
+        async with aclosing(deltas if scores is None else after_prompt(deltas, scores)) as deltas:
             async for delta in deltas:
+                if scores is not None:
+                    yield TextDelta(choices[0].index, "", 0, prompt=scores)
+                    scores = None
                 choice = choices[delta.index]
                 if choice.finished:
                     continue
@@ -132,5 +138,7 @@ def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:
         grammar=None if request.constraint is None else request.constraint.grammar,
         thinking=None if request.reasoning is None else request.reasoning.segment,
         draft_tokens=request.draft_tokens,
+        prompt_logprobs=request.scored_alternatives,
+        prompt_only=request.sampling.max_tokens == 0,
         share=request.share or pb.Share(tenant_id=request.target.tenant_id),
     )

@@ -189,7 +189,7 @@ def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None,
     Raise InvalidRequest (`context_length_exceeded`); `param` is "messages" or "prompt".
     """
     left = base.max_model_len - prompt_tokens
-    if left < 1:
+    if left < (wanted != 0):
         raise _exceeded(base, f"your {param} resulted in {prompt_tokens} tokens", param, prompt_tokens)
     if wanted is not None and wanted > left:
         parts = f"{prompt_tokens} in the {param}, {wanted} in the completion"

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from loragate.gateway.calls.call import TextCall
 from loragate.gateway.calls.inference_request import Endpoint
@@ -10,7 +11,7 @@ from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import chat_request, completion_request
 from loragate.gateway.grpc.responses import chat_chunk, chat_response, generate_response
 from loragate.gateway.objects.inference.chat import chat_chunks, chat_completion
-from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head
+from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head, written
 from loragate.gateway.objects.inference.completions import Echoes, echoes_of, text_chunks, text_completion
 from loragate.v1 import inference_pb2 as pb
 
@@ -19,13 +20,14 @@ async def generate(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Complete each prompt; return the whole response."""
     generation, head, echoes = await _completion(call)
     async with _admitted(call, generation, "completions") as admitted:
-        response = generate_response(text_completion(head, await admitted.complete(), echoes))
+        completions = await admitted.complete()
+        response = await written(generation, lambda: generate_response(text_completion(head, completions, echoes)))
     yield response
 
 
 async def generate_stream(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Complete each prompt; yield the response in chunks."""
-    generation, head, echoes = await _completion(call)
+    generation, head, echoes = await _completion(call, stream=True)
     async with (
         _admitted(call, generation, "completions") as admitted,
         aclosing(text_chunks(head, admitted.stream(), echoes, include_usage=True)) as chunks,
@@ -38,13 +40,14 @@ async def chat(call: Call) -> AsyncGenerator[pb.ChatResponse, None]:
     """Return the assistant's next message as a whole."""
     generation, head = await _chat(call)
     async with _admitted(call, generation, "chat") as admitted:
-        response = chat_response(chat_completion(head, await admitted.complete()))
+        completions = await admitted.complete()
+        response = await written(generation, lambda: chat_response(chat_completion(head, completions)))
     yield response
 
 
 async def chat_stream(call: Call) -> AsyncGenerator[pb.ChatChunk, None]:
     """Yield the assistant's next message in chunks."""
-    generation, head = await _chat(call)
+    generation, head = await _chat(call, stream=True)
     async with (
         _admitted(call, generation, "chat") as admitted,
         aclosing(chat_chunks(head, admitted.stream(), include_usage=True)) as chunks,
@@ -53,14 +56,14 @@ async def chat_stream(call: Call) -> AsyncGenerator[pb.ChatChunk, None]:
             yield chat_chunk(chunk)
 
 
-async def _completion(call: Call) -> tuple[GenerationRequest, CompletionHead, Echoes]:
-    body = await call.request(completion_request)
+async def _completion(call: Call, *, stream: bool = False) -> tuple[GenerationRequest, CompletionHead, Echoes]:
+    body = await call.request(partial(completion_request, stream=stream))
     generation = await call.services.preparer.completion(call.tenant, body)
     return generation, new_completion_head("cmpl", body.model, generation), echoes_of(body, generation)
 
 
-async def _chat(call: Call) -> tuple[GenerationRequest, CompletionHead]:
-    body = await call.request(chat_request)
+async def _chat(call: Call, *, stream: bool = False) -> tuple[GenerationRequest, CompletionHead]:
+    body = await call.request(partial(chat_request, stream=stream))
     generation = await call.services.preparer.chat(call.tenant, body)
     return generation, new_completion_head("chatcmpl", body.model, generation)
 

@@ -30,18 +30,18 @@ def parse_message(kind: type[M], raw: bytes) -> M:
         raise InvalidRequest(message, code="invalid_message") from None
 
 
-def chat_request(raw: bytes) -> ChatRequest:
+def chat_request(raw: bytes, *, stream: bool = False) -> ChatRequest:
     """Parse and validate a ChatRequest message. Raise InvalidRequest."""
-    document = body_from(parse_message(pb.ChatRequest, raw))
+    document = body_from(parse_message(pb.ChatRequest, raw)) | {"stream": stream}
     choice = document.get("tool_choice")
     if choice is not None and choice.keys() <= {"type"}:
         document["tool_choice"] = choice.get("type", "")
     return validated(ChatRequest, document)
 
 
-def completion_request(raw: bytes) -> CompletionRequest:
+def completion_request(raw: bytes, *, stream: bool = False) -> CompletionRequest:
     """Parse and validate a GenerateRequest message. Raise InvalidRequest."""
-    document = body_from(parse_message(pb.GenerateRequest, raw))
+    document = body_from(parse_message(pb.GenerateRequest, raw)) | {"stream": stream}
     given = [document.pop(field) for field in _PROMPTS if field in document]
     if len(given) > 1:
         message = "Invalid 'prompt': give one of prompt, prompts and prompt_token_ids."

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import CONFIGS, VOCABULARY, add_adapter, final_states, greedy, make_model
+from scored_prompts import check, scored_prompt
+from tiny_models import CONFIGS, VOCABULARY, add_adapter, final_states, greedy, make_model, prompt_logprobs
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
@@ -14,6 +15,7 @@ from loragate.engine.sequence.pooling import Pooling
 
 RANKS = {"r4": 4, "r8": 8, "r64": 64, "r8b": 8}
 NEW_TOKENS = 10
+ROUNDING = 5e-4  # of float32 in models whose weights are so large; wrong weights change logprobs by 0.1 and more
 
 Case = tuple[PreTrainedModel, dict[str, Path], LocalEngine]
 
@@ -95,3 +97,21 @@ def test_embeddings_equal_peft_in_batches_with_generation(case: Case) -> None:
             expected = states[-1] if way is Pooling.LAST else states.mean(dim=0)
             found = torch.tensor(output.embedding)
             assert (found - expected).norm() < 1e-4 * expected.norm(), (way, name, len(prompt))
+
+
+@pytest.mark.long
+def test_prompt_logprobs_equal_pefts_in_batches_with_generation(case: Case) -> None:
+    model, adapters, engine = case
+    prompts = _prompts(8)
+    names = [[None, *adapters][i % 5] for i in range(len(prompts))]
+    tops = [(None, 0, 5)[i % 3] for i in range(len(prompts))]
+    requests = [
+        engine.submit(prompt, name, prompt_logprobs=top, max_tokens=NEW_TOKENS if top is None else i % 2)
+        for i, (prompt, name, top) in enumerate(zip(prompts, names, tops, strict=True))
+    ]
+    for request, prompt, name, top in zip(requests, prompts, names, tops, strict=True):
+        outputs, adapter = engine.result(request), name and adapters[name]
+        if top is None:
+            assert engine.tokens(request) == greedy(model, prompt, NEW_TOKENS, adapter), (name, len(prompt))
+        else:
+            check(scored_prompt(outputs), prompt, prompt_logprobs(model, prompt, adapter), top, ROUNDING)

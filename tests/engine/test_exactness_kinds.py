@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from scored_prompts import check, scored_prompt
 from thinned import thinned
-from tiny_models import CONFIGS, LLAMA_TARGETS, TARGETS, VOCABULARY, add_adapter, greedy, make_model
+from tiny_models import (
+    CONFIGS,
+    LLAMA_TARGETS,
+    TARGETS,
+    VOCABULARY,
+    add_adapter,
+    greedy,
+    make_model,
+    prompt_logprobs,
+)
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
@@ -126,6 +136,21 @@ def test_every_kind_equals_peft_in_one_batch(case: Case, order: int) -> None:
         outputs = case.engine.result(request)
         assert outputs[-1].error is None
         assert case.engine.tokens(request) == case.expected[which], which
+
+
+@pytest.mark.long
+def test_prompt_logprobs_of_every_kind_equal_pefts(case: Case) -> None:
+    longest = {name: prompts(name or "none")[0] for name in (None, *case.adapters)}
+    requests = {
+        name: case.engine.submit(prompt, name, prompt_logprobs=2, max_tokens=0) for name, prompt in longest.items()
+    }
+    neighbours = [case.engine.submit(prompts(name)[1], name) for name in case.adapters]
+    for name, prompt in longest.items():
+        found = scored_prompt(case.engine.result(requests[name]))
+        expected = prompt_logprobs(case.model, prompt, name and case.adapters[name])
+        check(found, prompt, expected, 2, within=5e-4)
+    for neighbour in neighbours:
+        case.engine.result(neighbour)
 
 
 def test_every_adapter_changes_something(case: Case) -> None:

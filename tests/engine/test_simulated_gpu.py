@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import simulated_gpu
 import torch
+from scored_prompts import scored_prompt
 from tiny_models import add_adapter, greedy
 
 from loragate.engine.local import LocalEngine
@@ -74,6 +75,8 @@ def test_other_transfers(engine: LocalEngine) -> None:
     for request in [engine.submit(PROMPTS[0], "r4", max_tokens=5, **way) for way in ways]:
         assert engine.result(request)[-1].error is None
     assert engine.embed(PROMPTS[3], "dora", Pooling.MEAN)
+    scored = engine.result(engine.submit(PROMPTS[3], "dora", prompt_logprobs=2, max_tokens=0))
+    assert len(scored_prompt(scored).top) == len(PROMPTS[3]) - 1
 
 
 def test_all_work_outside_steps_shares_a_stream(engine: LocalEngine) -> None:

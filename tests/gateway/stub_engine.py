@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -51,6 +51,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
         self.fails_late = False  # with its last token, instead of before it is begun
         self.read_tokens = 0  # of a prompt, when `pause_after` is -1
+        self.scores_late = False  # the first completion's, after the others' tokens
         self.cached_tokens = 0  # of each prompt, as its completions' first deltas report
         self.timings = pb.Timings()  # of each request that is traced
         self.ends_with_text = False  # as where a grammar allows nothing more: the last token stops, without EOS
@@ -215,14 +216,23 @@ class _Session:
             await self._pause(0)
             self._emit(submit, embedding=self._engine.vector(submit), finish_reason=pb.FINISH_REASON_STOP)
             return
-        limit = submit.sampling.max_tokens
+        limit = 0 if submit.prompt_only else submit.sampling.max_tokens
         await self._read_prompt(submit, open_)
+        if not self._engine.scores_late:
+            self._score_prompt(submit)
+        for index in [] if limit else list(open_):
+            self._emit(submit, index=index, finish_reason=pb.FINISH_REASON_LENGTH)
         scripts = {index: self._engine.script_of(submit, index) for index in open_}
         for position in range(limit):
             if not open_:
                 return
             await self._pause(position)
-            for index in list(open_):
+            order = list(open_)
+            if self._engine.scores_late and position == 0:
+                order.append(order.pop(0))
+            for index in order:
+                if self._engine.scores_late and position == index == 0:
+                    self._score_prompt(submit)
                 self._say(submit, index, scripts[index][:limit], position)
             await asyncio.sleep(0)
 
@@ -253,6 +263,15 @@ class _Session:
         for tally in open_.values():
             tally.prompt_tokens = length - tally.cached_tokens
 
+    def _score_prompt(self, submit: pb.Submit) -> None:
+        """Emit the logprobs of a prompt in two parts, in the middle of which other completions may begin."""
+        if not submit.HasField("prompt_logprobs"):
+            return
+        tokens = submit.prompt_token_ids[1:]
+        for part in tokens[: len(tokens) // 2], tokens[len(tokens) // 2 :]:
+            if part:
+                self._emit(submit, prompt_logprobs=_prompt_logprobs(part, submit.prompt_logprobs))
+
     async def _pause(self, position: int) -> None:
         if position == self._engine.pause_after:
             self._engine.paused.set()
@@ -274,12 +293,24 @@ class _Session:
             delta.computed.CopyFrom(tally)
         if delta.finish_reason:
             self._tallies[submit.request_id].pop(delta.index, None)
-        if submit.traceparent and submit.request_id not in self._timed:
+        waits = submit.request_id not in self._timed and not delta.HasField("prompt_logprobs")
+        if submit.traceparent and waits:
             self._timed.add(submit.request_id)
             delta.timings.CopyFrom(self._engine.timings)
         if submit.sampling.HasField("top_logprobs"):
             delta.logprobs.extend(_logprob(token_id, submit.sampling.top_logprobs) for token_id in token_ids)
         self.outbox.put_nowait(pb.EngineFrame(step=pb.StepOutput(deltas=[delta])))
+
+
+def _prompt_logprobs(tokens: Sequence[int], top: int) -> pb.PromptLogprobs:
+    """Return -(id + 1) / 8 and the rank 2 for each token; the alternatives are the ids after it, as in `_logprob`."""
+    return pb.PromptLogprobs(
+        logprobs=[-(token + 1) / 8 for token in tokens],
+        ranks=[2] * len(tokens),
+        top=top,
+        top_token_ids=[token + i for token in tokens for i in range(1, top + 1)],
+        top_logprobs=[-0.5 * i for _ in tokens for i in range(1, top + 1)],
+    )
 
 
 def _logprob(token_id: int, top: int) -> pb.TokenLogprob:

@@ -107,6 +107,22 @@ def final_states(model: PreTrainedModel, prompt: Sequence[int], adapter: Path | 
     return states
 
 
+def prompt_logprobs(model: PreTrainedModel, prompt: Sequence[int], adapter: Path | None = None) -> Tensor:
+    """Return transformers' logprobs [tokens - 1, vocabulary] in place of each token but the first, with the adapter
+    applied by PEFT, in double precision where transformers has it. The model is not changed."""
+    oracle: Any = copy.deepcopy(model)
+    if adapter is not None:
+        oracle = PeftModel.from_pretrained(oracle, adapter)
+    mixture = {"num_experts", "num_local_experts"} & model.config.to_dict().keys()  # their products are of floats
+    oracle = oracle.eval() if mixture else oracle.double().eval()
+    tokens = torch.tensor([list(prompt)])
+    extra = {} if adapter is None else get_alora_offsets_for_generate(oracle, input_ids=tokens)
+    extra.pop("input_ids", None)
+    with torch.inference_mode():
+        logits: Tensor = oracle(input_ids=tokens, use_cache=False, **extra).logits[0, :-1]
+    return logits.double().log_softmax(dim=-1)
+
+
 def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapter: Path | None = None) -> list[int]:
     """Return the greedy tokens of transformers with the adapter applied by PEFT. The model is not changed."""
     oracle: Any = model if adapter is None else PeftModel.from_pretrained(copy.deepcopy(model), adapter)

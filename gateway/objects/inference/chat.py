@@ -16,7 +16,7 @@ from loragate.gateway.objects.inference.completion_head import (
     Usage,
     token_sums,
 )
-from loragate.gateway.objects.inference.logprobs import ChatLogprobs, chat_logprobs
+from loragate.gateway.objects.inference.logprobs import ChatLogprobs, PromptTokens, chat_logprobs, prompt_logprobs
 from loragate.gateway.tools import message as parsed
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolUse
 from loragate.gateway.tools.types import Content
@@ -65,11 +65,12 @@ class ChatChoice(TypedDict):
 
 
 class ChatCompletion(CompletionBase):
-    """The whole chat completion."""
+    """The whole chat completion. `prompt_logprobs` are there if the request has this field."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: NotRequired[PromptTokens]
 
 
 class FunctionDelta(TypedDict):
@@ -121,7 +122,7 @@ class ChatCompletionChunk(CompletionBase):
 
 def chat_completion(head: CompletionHead, completions: Sequence[Completion]) -> ChatCompletion:
     """Return the whole completion."""
-    return {
+    whole: ChatCompletion = {
         "id": head.id,
         "object": "chat.completion",
         "created": head.created,
@@ -130,6 +131,10 @@ def chat_completion(head: CompletionHead, completions: Sequence[Completion]) -> 
         "choices": [_whole_choice(head, completion) for completion in completions],
         "usage": head.usage(token_sums(completions)),
     }
+    scores, top = completions[0].prompt, head.request.prompt_logprobs
+    if scores is not None and top is not None:
+        whole["prompt_logprobs"] = prompt_logprobs(head.request.base.tokenizer, scores, top)
+    return whole
 
 
 async def chat_chunks(

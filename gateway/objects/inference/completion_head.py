@@ -1,10 +1,11 @@
 """Fields that all chunks and choices of a chat or text completion share."""
 
+import asyncio
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -12,6 +13,8 @@ from typing_extensions import TypedDict
 from loragate.gateway.generation.output import Completion, TextDelta
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
+
+T = TypeVar("T")
 
 UnixTime = Annotated[int, Field(ge=0, description="Unix time in seconds.")]
 
@@ -99,3 +102,8 @@ class CompletionHead:
 def new_completion_head(prefix: str, model: str, request: GenerationRequest) -> CompletionHead:
     """Return a head with a new id such as "chatcmpl-…"."""
     return CompletionHead(f"{prefix}-{secrets.token_hex(14)}", model, request)
+
+
+async def written(request: GenerationRequest, write: Callable[[], T]) -> T:
+    """Return the whole response that `write` returns: on a thread if it has the logprobs of prompts, which are many."""
+    return write() if request.scored_alternatives is None else await asyncio.to_thread(write)

@@ -118,6 +118,7 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
     MessageTokensRequest: {"A question": {"model": NAME, "messages": [_USER]}},
     CompletionRequest: {
         "A prompt": {"model": NAME, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
+        "A scored prompt": {"model": NAME, "prompt": "The sea,", "echo": True, "logprobs": 1, "max_tokens": 0},
         "Several prompts, with logprobs": {"model": NAME, "prompt": ["The sea,", "A star"], "logprobs": 2, "seed": 7},
     },
     EmbeddingRequest: {

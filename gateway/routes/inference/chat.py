@@ -16,7 +16,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.objects.inference.chat import ChatCompletion, ChatCompletionChunk, chat_chunks, chat_completion
-from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head
+from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head, written
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.schemas.inference.chat import ChatRequest
@@ -55,4 +55,7 @@ async def _chunks(admission: TextAdmission, head: CompletionHead, body: ChatRequ
 
 async def _whole(admission: TextAdmission, head: CompletionHead) -> Response:
     async with admission as call:
-        return json_response(chat_completion(head, await call.complete()), headers=call.headers)
+        completions = await call.complete()
+        return await written(
+            head.request, lambda: json_response(chat_completion(head, completions), headers=call.headers)
+        )

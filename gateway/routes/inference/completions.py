@@ -15,7 +15,7 @@ from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head
+from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head, written
 from loragate.gateway.objects.inference.completions import (
     Echoes,
     TextCompletion,
@@ -63,4 +63,7 @@ async def _chunks(
 
 async def _whole(admission: TextAdmission, head: CompletionHead, echoes: Echoes) -> Response:
     async with admission as call:
-        return json_response(text_completion(head, await call.complete(), echoes), headers=call.headers)
+        completions = await call.complete()
+        return await written(
+            head.request, lambda: json_response(text_completion(head, completions, echoes), headers=call.headers)
+        )

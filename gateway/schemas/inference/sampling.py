@@ -10,7 +10,7 @@ from loragate.prompts.validation import Body, field_error
 from loragate.v1 import engine_pb2 as pb
 
 MAX_TOP_LOGPROBS = 20
-_MAX_TOKENS = (1 << 31) - 1
+MAX_TOKENS = (1 << 31) - 1
 
 
 def _as_list(value: Any) -> Any:
@@ -47,6 +47,11 @@ User = Annotated[str, StringConstraints(max_length=512)]
 """The end user of the request. An alias with several versions always gives a user the same version."""
 
 
+PromptLogprobs = Annotated[
+    int, Field(ge=0, le=MAX_TOP_LOGPROBS, description="vLLM's: the logprobs of the prompt's tokens. Not in streams.")
+]
+
+
 class StreamOptions(Body):
     """The options of a stream."""
 
@@ -71,7 +76,7 @@ class SamplingFields(Body):
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1)] | None = None
     best_of: Annotated[int, Field(ge=1, description="The same as `n`; no other value is accepted.")] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=_MAX_TOKENS)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1, description="0 means greedy, as a `temperature` of 0.")] | None = None
     frequency_penalty: Penalty | None = None
@@ -82,13 +87,14 @@ class SamplingFields(Body):
         None
     )
 
-    top_k: Annotated[int, Field(ge=-1, le=_MAX_TOKENS)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=MAX_TOKENS)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     ignore_eos: bool | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=_MAX_TOKENS)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
     include_stop_str_in_output: bool | None = None
+    prompt_logprobs: PromptLogprobs | None = None
     draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # our own field
     priority: Priority | None = None
     user: User | None = None
@@ -100,8 +106,10 @@ class SamplingFields(Body):
         return without_openai_extras(document)
 
     @model_validator(mode="after")
-    def _check_stream_options(self) -> "SamplingFields":
+    def _check_fields(self) -> "SamplingFields":
         check_stream_options(self.stream_options, stream=self.stream)
+        if self.prompt_logprobs is not None and self.stream:
+            raise field_error("prompt_logprobs", "it is not available in a stream: leave out one of the two")
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise field_error("best_of", "all completions are returned: leave it out, or send the value of 'n'")
         return self

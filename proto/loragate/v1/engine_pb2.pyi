@@ -256,7 +256,7 @@ class Sampling(_message.Message):
     def __init__(self, max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., min_tokens: _Optional[int] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "adapter", "sampling", "n", "share", "cache_salt", "grammar", "draft_tokens", "pooling", "traceparent", "thinking")
+    __slots__ = ("request_id", "prompt_token_ids", "adapter", "sampling", "n", "share", "cache_salt", "grammar", "draft_tokens", "pooling", "traceparent", "thinking", "prompt_logprobs", "prompt_only")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +269,8 @@ class Submit(_message.Message):
     POOLING_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     THINKING_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_ONLY_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     adapter: AdapterRef
@@ -281,7 +283,9 @@ class Submit(_message.Message):
     pooling: Pooling
     traceparent: str
     thinking: Thinking
-    def __init__(self, request_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., n: _Optional[int] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., draft_tokens: _Optional[int] = ..., pooling: _Optional[_Union[Pooling, str]] = ..., traceparent: _Optional[str] = ..., thinking: _Optional[_Union[Thinking, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: int
+    prompt_only: bool
+    def __init__(self, request_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., n: _Optional[int] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., draft_tokens: _Optional[int] = ..., pooling: _Optional[_Union[Pooling, str]] = ..., traceparent: _Optional[str] = ..., thinking: _Optional[_Union[Thinking, _Mapping]] = ..., prompt_logprobs: _Optional[int] = ..., prompt_only: bool = ...) -> None: ...
 
 class Thinking(_message.Message):
     __slots__ = ("end", "end_marker", "max_tokens", "open", "start")
@@ -421,8 +425,22 @@ class TokenLogprob(_message.Message):
     top: _containers.RepeatedCompositeFieldContainer[Candidate]
     def __init__(self, logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ...) -> None: ...
 
+class PromptLogprobs(_message.Message):
+    __slots__ = ("logprobs", "ranks", "top", "top_token_ids", "top_logprobs")
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    top: int
+    top_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    top_logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, logprobs: _Optional[_Iterable[float]] = ..., ranks: _Optional[_Iterable[int]] = ..., top: _Optional[int] = ..., top_token_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class Delta(_message.Message):
-    __slots__ = ("request_id", "index", "token_ids", "logprobs", "finish_reason", "error", "cached_tokens", "embedding", "timings", "computed")
+    __slots__ = ("request_id", "index", "token_ids", "logprobs", "finish_reason", "error", "cached_tokens", "embedding", "timings", "computed", "prompt_logprobs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +451,7 @@ class Delta(_message.Message):
     EMBEDDING_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     index: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -443,7 +462,8 @@ class Delta(_message.Message):
     embedding: _containers.RepeatedScalarFieldContainer[float]
     timings: Timings
     computed: Computed
-    def __init__(self, request_id: _Optional[int] = ..., index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ..., cached_tokens: _Optional[int] = ..., embedding: _Optional[_Iterable[float]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., computed: _Optional[_Union[Computed, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: PromptLogprobs
+    def __init__(self, request_id: _Optional[int] = ..., index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ..., cached_tokens: _Optional[int] = ..., embedding: _Optional[_Iterable[float]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., computed: _Optional[_Union[Computed, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
 
 class Computed(_message.Message):
     __slots__ = ("prompt_tokens", "cached_tokens", "generated_tokens")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scored_prompts import scored_prompt
 from tiny_models import VOCABULARY, add_adapter, greedy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -124,16 +125,19 @@ def test_tokens_equal_peft_in_any_batch(
 def test_steps_too_large_for_a_graph_run_between_others(
     engine: LocalEngine, expected: Callable[[int, str | None, int], list[int]]
 ) -> None:
-    """Adapters with whole modules, embeddings and long drafts share the engine."""
+    """Adapters with whole modules, embeddings, scored prompts and long drafts share the engine."""
     before = counters(engine).launched
     names = ("whole", "r4", None, "whole")
     running = [engine.submit(prompt_of(9), name, max_tokens=4) for name in names]
     embedding = engine.submit(prompt_of(30), "r64", pooling=Pooling.MEAN)
+    scored = engine.submit(prompt_of(30), "r4", prompt_logprobs=2, max_tokens=4)
     nines = engine.submit([9] * 4, max_tokens=12, draft_tokens=6, logit_bias=((9, 100.0),))
     for number, name in zip(running, names, strict=True):
         engine.result(number)
         assert engine.tokens(number) == expected(9, name, 4), name
     assert engine.result(embedding)[-1].embedding is not None
+    assert len(scored_prompt(engine.result(scored)).logprobs) == 29
+    assert engine.tokens(scored) == expected(30, "r4", 4)
     engine.result(nines)
     assert engine.tokens(nines) == [9] * 12
     assert counters(engine).launched > before

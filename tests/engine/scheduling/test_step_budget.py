@@ -4,7 +4,7 @@ import pytest
 from stepping import Stepping
 
 from loragate.engine.scheduling.scheduler import Limits
-from loragate.engine.scheduling.step_budget import MIN_CHUNK, StepTimes
+from loragate.engine.scheduling.step_budget import MAX_SCORED_ROWS, MIN_CHUNK, StepTimes
 
 
 def seconds(decoding: int, prefill: int) -> float:
@@ -71,3 +71,48 @@ def test_a_long_prompt_delays_others_tokens_by_at_most_the_target(target: float 
     else:
         assert max(times) < longest
         assert len(times) < 130, "the prompt gets all that the target allows"
+
+
+def scoring_seconds(decoding: int, scored: int, prefill: int = 0) -> float:
+    """Return the time of a step in which the logits of a prompt token take 4 ms."""
+    return seconds(decoding, prefill + scored) + 0.004 * scored
+
+
+@pytest.mark.parametrize("decoding", [0, 8])
+def test_scored_prompts_approach_the_target(decoding: int) -> None:
+    """It holds for them whether others decode or not: a request that arrives waits for the step."""
+    times = StepTimes(0.1)
+    first = times.scoring_budget(decoding)
+    assert MIN_CHUNK < first < MAX_SCORED_ROWS
+    for _ in range(30):
+        times.observe(8, 0, seconds(8, 0))
+        times.observe(decoding, 50, seconds(decoding, 50))
+        scored = times.scoring_budget(decoding)
+        times.observe(decoding, scored, scoring_seconds(decoding, scored), scored)
+    assert scoring_seconds(decoding, times.scoring_budget(decoding)) == pytest.approx(0.1, rel=0.15)
+    assert times.seconds_per_prompt_token == pytest.approx(0.001, rel=0.25)
+
+
+def test_scored_and_plain_prompts_share_the_target() -> None:
+    times = StepTimes(0.1)
+    for _ in range(30):
+        times.observe(8, 0, seconds(8, 0))
+        times.observe(8, 50, seconds(8, 50))
+        times.observe(8, 20, scoring_seconds(8, 20), 20)
+    prefill, scored = times.prefill_budget(512, 8), 5
+    plain = prefill - scored - times.prefill_equivalent(scored)
+    assert scoring_seconds(8, scored, plain) == pytest.approx(seconds(8, prefill), rel=0.05)
+
+
+def test_scored_rows_are_bounded_without_a_target() -> None:
+    times = StepTimes(None)
+    assert times.scoring_budget(4) == MAX_SCORED_ROWS
+    times.observe(0, 100, 10.0, 100)
+    assert times.scoring_budget(0) == times.scoring_budget(4) == MAX_SCORED_ROWS
+
+
+def test_scored_prompts_progress_where_decoding_alone_exceeds_the_target() -> None:
+    times = StepTimes(0.05)
+    times.observe(64, 0, 0.08)
+    times.observe(64, 16, 0.2, 16)
+    assert times.scoring_budget(64) == MIN_CHUNK

@@ -65,6 +65,53 @@ async def test_generate_returns_the_same_as_rest(gateway: Gateway, client: Clien
     assert gateway.engine.submits[0].sampling == gateway.engine.submits[2].sampling
 
 
+def with_nulls(document: Any) -> Any:
+    """Return the logprobs of a message as REST's, which are null for a prompt's first token."""
+    for choice in document["choices"]:
+        top = [each.get("logprobs", {}) for each in choice["logprobs"]["top_logprobs"]]
+        choice["logprobs"]["top_logprobs"] = [None, *top[1:]]
+        first, *others = choice["logprobs"]["token_logprobs"]
+        assert (first, top[0]) == (0, {})
+        choice["logprobs"]["token_logprobs"] = [None, *others]
+    return document
+
+
+@pytest.mark.parametrize("max_tokens", [0, 3])
+async def test_logprobs_of_prompts_are_the_same_as_rests(gateway: Gateway, client: Client, max_tokens: int) -> None:
+    fields: dict[str, Any] = {"n": 2, "logprobs": 1, "echo": True, "max_tokens": max_tokens, "prompt_logprobs": 2}
+    expected = await rest(gateway, "/v1/completions", {"model": MODEL_ID, "prompt": [[5, 6, 7], [8, 9]], **fields})
+    ids = [pb.TokenIds(ids=[5, 6, 7]), pb.TokenIds(ids=[8, 9])]
+    request = pb.GenerateRequest(model=MODEL_ID, prompt_token_ids=ids, **fields)
+    answer = await client.inference.Generate(request, metadata=client.metadata)
+    answer.text = ""
+    got = with_nulls(as_rest(answer))
+    for choice in got["choices"]:
+        first, *others = choice["prompt_logprobs"]
+        assert first == {}
+        choice["prompt_logprobs"] = [None, *(each["logprobs"] for each in others)]
+    assert got == _comparable(expected)
+    request.ClearField("prompt_logprobs")
+    pieces = [piece async for piece in client.inference.GenerateStream(request, metadata=client.metadata)]
+    for choice in answer.choices:
+        mine = [each.logprobs for piece in pieces for each in piece.choices if each.index == choice.index]
+        assert [token for each in mine for token in each.tokens] == list(choice.logprobs.tokens)
+        assert [value for each in mine for value in each.token_logprobs] == list(choice.logprobs.token_logprobs)
+
+
+async def test_prompt_logprobs_of_a_chat(gateway: Gateway, client: Client) -> None:
+    request = pb.ChatRequest(model=MODEL_ID, messages=MESSAGES, prompt_logprobs=1, max_tokens=2)
+    answer = await client.inference.Chat(request, metadata=client.metadata)
+    (submit,) = gateway.engine.submits
+    first, *others = answer.prompt_logprobs
+    assert not first.logprobs
+    for entry, token in zip(others, submit.prompt_token_ids[1:], strict=True):
+        assert sorted(entry.logprobs) == [token, token + 1]
+        assert (entry.logprobs[token].logprob, entry.logprobs[token].rank) == (-(token + 1) / 8, 2)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(client.inference.ChatStream(request, metadata=client.metadata)))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_chat_returns_the_same_as_rest(gateway: Gateway, client: Client) -> None:
     fields = {"model": MODEL_ID, "messages": MESSAGES, "logprobs": True, "top_logprobs": 1, "max_tokens": 4}
     expected = await rest(gateway, "/v1/chat/completions", fields | {"logit_bias": {"7": 1.5}})

@@ -107,7 +107,6 @@ async def test_text_may_begin_with_a_special_token(gateway: Gateway) -> None:
         ({"prompt": ["a"] * 65}, "prompt"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
         ({"prompt": "a", "best_of": 3}, "best_of"),
-        ({"prompt": "a", "echo": True, "logprobs": 1}, "logprobs"),
         ({"prompt": "a", "logprobs": 21}, "logprobs"),
         ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
     ],
