@@ -245,7 +245,7 @@ def test_an_overflow_fails_only_its_own_request(start: Start, tiny: Any, tmp_pat
 def test_a_prompt_may_fill_the_context_if_nothing_follows(start: Start, tiny: Any) -> None:
     engine = start(max_model_len=64, kv_cache_tokens=64)
     check_peft(tiny, scored(engine, submit(engine, PROMPT[:64])), PROMPT[:64])
-    for rejected in (submit(engine, PROMPT[:64], max_tokens=1), submit(engine, pooling=Pooling.LAST)):
+    for rejected in (submit(engine, PROMPT[:64], max_tokens=1), submit(engine, PROMPT[:9], pooling=Pooling.LAST)):
         (output,) = engine.result(rejected)
         assert output.error is not None
         assert output.error.code is ErrorCode.INVALID_REQUEST
