@@ -64,6 +64,8 @@ def check(sent: dict[str, Any], response: httpx.Response) -> None:
         assert set(response.json()) == ({"type", "error", "request_id"} if "messages" in path else {"error"})
     elif streams:
         check_events(path, response)
+    elif path == "/v1/embeddings" and sent["body"].get("encoding_format") == "base64":
+        assert all(isinstance(each["embedding"], str) for each in response.json()["data"])
     elif path in WHOLE:
         TypeAdapter(WHOLE[path]).validate_json(response.content, strict=True)
     elif path == "/v1/messages":
