@@ -56,6 +56,9 @@ NOT_RUN = [
 ]
 
 
+OTHER_SETTINGS = ("# ~/.codex/config.toml",)  # how blocks of TOML begin that are another program's
+
+
 @dataclass(frozen=True)
 class Block:
     """A fenced block of a page, whose path begins at the root of the checkout."""

@@ -34,15 +34,23 @@ class JsonSchemaFormat(Body):
 
 
 class ResponseFormat(Body):
-    """The format of the response."""
+    """The format of the response. With the type `json_object`, a schema may be given as `schema` (LoRAX's name) or as
+    `value` (TGI's, which huggingface_hub sends)."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
+    schema_: JsonSchema | None = Field(default=None, alias="schema")
+    value: JsonSchema | None = None
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ResponseFormat":
         if (self.json_schema is not None) != (self.type == "json_schema"):
             raise field_error("json_schema", "it must be given exactly when the type is 'json_schema'")
+        for name, schema in (("schema", self.schema_), ("value", self.value)):
+            if schema is not None and self.type != "json_object":
+                raise field_error(name, "it can be given only when the type is 'json_object'")
+        if self.schema_ is not None and self.value is not None:
+            raise field_error("value", "it means the same as 'schema': give one of them")
         return self
 
     @property
@@ -50,9 +58,8 @@ class ResponseFormat(Body):
         """The JSON schema that the response must match; None for any text."""
         if self.type == "text":
             return None
-        if self.json_schema is None or self.json_schema.schema_ is None:
-            return _ANY_OBJECT
-        return self.json_schema.schema_
+        of_json_schema = None if self.json_schema is None else self.json_schema.schema_
+        return next((each for each in (of_json_schema, self.schema_, self.value) if each is not None), _ANY_OBJECT)
 
     @property
     def grammar(self) -> pb.Grammar | None:
