@@ -34,7 +34,8 @@ class CudaGraphs:
         taken = self._free - torch.cuda.mem_get_info(self._device)[0]
         if taken > self._budget:
             raise GraphMemoryExceeded(f"recordings took {taken >> 20} MB of the device, more than {self._budget >> 20}")
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        before = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(before)
         with torch.cuda.stream(self._stream):  # so that kernels are compiled and libraries are initialized
             launches()
         torch.cuda.synchronize(self._device)
@@ -44,6 +45,7 @@ class CudaGraphs:
                 launches()
         except RuntimeError as error:
             self._give_up()
+            torch.cuda.set_stream(before)  # torch leaves the capture's stream only after an end that did not fail
             # the error at the end of a capture only says that it was already broken
             raise error.__context__ or error from None
         torch.cuda.synchronize(self._device)

@@ -32,12 +32,24 @@ Forward = Callable[[StepBatch], Tensor]
 """Computes the logits [logit rows, vocabulary] of a batch."""
 
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A captured step.
+
+    It owns the batch that the launches read: a graph holds addresses only, and torch would give freed memory to the
+    next tensor.
+    """
+
+    launches: Launches  # holds the batch
+    replay: Launches
+
+
 @dataclass(slots=True)
 class GraphCounters:
     """Totals since the start."""
 
     recorded: int = 0
-    failed: int = 0  # captures that failed
+    failed: int = 0  # captures that failed, or computed something else
     replayed: int = 0  # steps
     launched: int = 0  # steps that fitted no graph
 
@@ -55,7 +67,7 @@ class StepGraphs:
         self._device = device
         self._memory = torch.zeros(max(shape.numbers for shape in shapes), dtype=torch.int64, device=device)
         self._logits: Tensor | None = None  # [maximum logit rows, vocabulary]
-        self._replays: dict[tuple[PaddedShape, bool], Launches] = {}
+        self._recordings: dict[tuple[PaddedShape, bool], Recording] = {}
         self.counters = GraphCounters()
 
     @torch.inference_mode()
@@ -71,8 +83,9 @@ class StepGraphs:
         for shape in (largest, *sorted(others, key=lambda s: (s.rows > s.sequences, -s.rows))):
             self._send(shape, PackedRows.from_entries([]))  # capturing may compute the contents of the memory
             for adapted in (True, False):
+                launches = self._launches(shape, adapted=adapted)
                 try:
-                    self._replays[shape, adapted] = record(self._launches(shape, adapted=adapted))
+                    self._recordings[shape, adapted] = Recording(launches, record(launches))
                     self.counters.recorded += 1
                 except RuntimeError as error:
                     self.counters.failed += 1
@@ -91,13 +104,27 @@ class StepGraphs:
         """
         adapted = any(slot >= 0 for slot in packed.slots)
         shape = self._shape_for(packed)
-        replay = None if shape is None else self._replays.get((shape, adapted))
-        if shape is None or replay is None:
+        if shape is None or (shape, adapted) not in self._recordings:
             self.counters.launched += 1
             return None
-        self._send(shape, packed)
-        replay()
         self.counters.replayed += 1
+        return self.replay(shape, packed, adapted=adapted)
+
+    @property
+    def recordings(self) -> tuple[tuple[PaddedShape, bool], ...]:
+        """The captured shapes, and whether each was captured with adapters."""
+        return tuple(self._recordings)
+
+    def discard(self, shape: PaddedShape, *, adapted: bool) -> None:
+        """Launch steps of this shape kernel by kernel from now on."""
+        del self._recordings[shape, adapted]
+        self.counters.recorded -= 1
+        self.counters.failed += 1
+
+    def replay(self, shape: PaddedShape, packed: PackedRows, *, adapted: bool) -> Tensor:
+        """Compute a step that the shape takes, and return the logits of its `logit_rows`; see `run`."""
+        self._send(shape, packed)
+        self._recordings[shape, adapted].replay()
         assert self._logits is not None
         wanted = packed.logit_rows
         if shape.logits < shape.rows or wanted == list(range(len(wanted))):

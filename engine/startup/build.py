@@ -39,7 +39,7 @@ from loragate.engine.scheduling.overload import QueueBounds
 from loragate.engine.scheduling.scheduler import Limits, Scheduler
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
-from loragate.engine.startup import self_check
+from loragate.engine.startup import recording_check, self_check
 from loragate.engine.startup.kv_allocation import STORAGE, allocate_kv
 from loragate.engine.startup.memory_profile import GRAPH_SHARE, DeviceBudget, measured, peak_measure
 from loragate.kernels import cpu, gpu
@@ -232,6 +232,9 @@ def _graphs(loaded: LoadedModel, config: EngineConfig, last: LastTokens) -> Step
     shapes = padded_shapes(base, config, loaded.manifest.max_model_len, loaded.blocks.places)
     graphs = StepGraphs(shapes, base.context, partial(forward, base, last), base.device)
     graphs.record(record)
+    lengths = self_check.check_lengths(base.model.config, loaded.manifest.max_model_len)
+    prompts = self_check.random_prompts(base.model.config, lengths)
+    recording_check.discard_wrong(graphs, base, ModelRunner(base, last), loaded.blocks, prompts)
     return graphs
 
 

@@ -52,17 +52,19 @@ def thresholds(config: PreTrainedConfig) -> dict[str, int]:
     return {name: int(value) for name, value in found.items() if value}
 
 
+def random_prompts(config: PreTrainedConfig, lengths: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the same random prompts of these lengths each time."""
+    generator = torch.Generator().manual_seed(7)
+    vocabulary = config.get_text_config().vocab_size
+    return tuple(tuple(torch.randint(0, vocabulary, (length,), generator=generator).tolist()) for length in lengths)
+
+
+@torch.inference_mode()
 def reference(model: PreTrainedModel, lengths: tuple[int, ...]) -> Reference:
     """Run the plain model on random prompts, one at a time. Call before `prepare`."""
-    generator = torch.Generator().manual_seed(7)
-    vocabulary = model.config.get_text_config().vocab_size
-    prompts, logits = [], []
-    for length in lengths:
-        ids = torch.randint(0, vocabulary, (length,), generator=generator)
-        with torch.inference_mode():
-            logits.append(model(input_ids=ids[None].to(model.device), use_cache=False).logits[0].float())
-        prompts.append(tuple(ids.tolist()))
-    return Reference(tuple(prompts), tuple(logits))
+    prompts = random_prompts(model.config, lengths)
+    inputs = [torch.tensor([prompt], device=model.device) for prompt in prompts]
+    return Reference(prompts, tuple(model(input_ids=ids, use_cache=False).logits[0].float() for ids in inputs))
 
 
 def check_lengths(config: PreTrainedConfig, max_model_len: int) -> tuple[int, ...]:
@@ -74,10 +76,26 @@ def check_lengths(config: PreTrainedConfig, max_model_len: int) -> tuple[int, ..
 
 def verify(base: BaseModel, expected: Reference) -> None:
     """Compare packed logits with eager ones, at prefill in chunks and at decode. Raise ModelRejected."""
-    found = errors(base, expected)
-    error = float(found.median() if is_mixture(base.model) else found.max())
-    if not error <= (_TOLERANCE_QUANTIZED if base.is_quantized else _TOLERANCE[base.dtype]):
+    error = deviation(base, errors(base, expected))
+    if not error <= tolerance(base):
         raise _rejection(type(base.model).__name__, error)
+
+
+def deviation(base: BaseModel, found: Tensor) -> float:
+    """Return the error of most rows of a mixture, or of all rows of another model."""
+    return float(found.median() if is_mixture(base.model) else found.max())
+
+
+def tolerance(base: BaseModel) -> float:
+    """Return the largest error that rounding explains."""
+    return _TOLERANCE_QUANTIZED if base.is_quantized else _TOLERANCE[base.dtype]
+
+
+def row_errors(logits: Tensor, truth: Tensor) -> Tensor:
+    """Return the difference of each row of logits [rows, vocabulary] relative to the true row's norm."""
+    truth = truth.float()
+    found: Tensor = (logits.float() - truth).norm(dim=1) / truth.norm(dim=1).clamp(min=1e-6)
+    return found.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
 
 
 def is_mixture(model: PreTrainedModel) -> bool:
@@ -100,11 +118,9 @@ def errors(base: BaseModel, expected: Reference) -> Tensor:
         step = runner.execute(pending)
         for sequence, tokens in pending.items():
             sequence.computed += tokens
-        for row, sequence in zip(step.logits.float(), step.sampled, strict=True):
-            truth = expected.logits[sequences.index(sequence)][sequence.computed - 1]
-            difference = float((row - truth).norm() / truth.norm().clamp(min=1e-6))
-            found.append(difference if difference == difference else float("inf"))
-    return torch.tensor(found)
+        truth = [expected.logits[sequences.index(sequence)][sequence.computed - 1] for sequence in step.sampled]
+        found.append(row_errors(step.logits, torch.stack(truth)))
+    return torch.cat(found)
 
 
 def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:

@@ -21,7 +21,7 @@ _COUNTERS = (
     (
         "cuda_graph_capture_failures",
         "cuda_graph_capture_failures",
-        "CUDA graphs that could not be captured when the engine started.",
+        "CUDA graphs that could not be captured, or computed other logits, when the engine started.",
     ),
     ("num_preemptions", "preemptions", "Completions preempted from the batch and recomputed later."),
     ("adapter_loads", "adapter_loads", "Adapters loaded from host memory to the device."),

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
 from loragate.engine.startup import build as assembly
-from loragate.engine.startup import self_check
+from loragate.engine.startup import recording_check, self_check
 from loragate.kernels import gpu, segmented_experts, segmented_lora
 from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary
 
@@ -25,6 +25,8 @@ ADAPTERS = {
 
 SMALL = {"num_hidden_layers": 2}
 TOKENS = 3  # the interpreter takes a second for each step
+
+check_recordings = recording_check.discard_wrong
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="patches kernels onto the CPU")
 
@@ -40,9 +42,10 @@ def architecture(request: pytest.FixtureRequest) -> str:
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Runs every device on the kernels and counts their launches.
 
-    The self-check at load uses them as well, and takes the interpreter longer than the tests.
+    The checks at load use them as well, and take the interpreter longer than the tests.
     """
     seen: list[str] = []
+    monkeypatch.setattr(recording_check, "discard_wrong", lambda *_: None)
     monkeypatch.setattr(self_check, "verify", lambda *_: None)
     monkeypatch.setattr(self_check, "cap_from_twin", lambda _: (None, ""))
     attend, add = decode_attention.attend_into, segmented_lora.add_segments
@@ -89,6 +92,7 @@ def test_experts_equal_peft(
     """Rows are sorted on the device: the host never reads the router's choices."""
     if played:
         monkeypatch.setattr(assembly, "recorder", lambda device: lambda launch: launch)
+        monkeypatch.setattr(recording_check, "discard_wrong", check_recordings)
     route = segmented_experts.route_on_device
     monkeypatch.setattr(segmented_experts, "route", None)
     monkeypatch.setattr(segmented_experts, "route_on_device", lambda *a: (launches.append("experts"), route(*a))[1])
@@ -98,8 +102,9 @@ def test_experts_equal_peft(
         name: add_adapter(model, tmp_path / name, seed, std=0.2, **MIXTURE_ADAPTERS[name](model))
         for seed, name in enumerate(names)
     }
-    check(model, adapters, [None, *names], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=16)
+    engine = check(model, adapters, [None, *names], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=16)
     assert set(launches) >= {"attention", "prefill", "lora", "experts"}
+    assert (engine.core.graphs.recorded, engine.core.graphs.failed) == (8 if played else 0, 0)
 
 
 def check(

@@ -54,6 +54,7 @@ def test_tokens_equal_peft(engine: LocalEngine, tiny: Any) -> None:
     """Steps run with and without graphs, adapters come through staging, and tokens are read late."""
     assert engine.core.stepper.late
     assert engine.core.graphs.recorded
+    assert not engine.core.graphs.failed, "each recording computes the logits of its launches"
     names = [None, "r4", "dora", "whole"]
     asked = [(prompt, name) for prompt in PROMPTS for name in names]
     requests = [engine.submit(prompt, name, max_tokens=6, cache_salt=b"x") for prompt, name in asked]

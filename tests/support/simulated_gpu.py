@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ _MAKING = ("tensor", "empty", "zeros", "ones", "full", "arange")
 
 class Stream:
     made = 0
+    current: "Stream"
 
     def __init__(self, device: torch.device | None = None) -> None:
         Stream.made += 1
@@ -32,6 +34,9 @@ class Stream:
     def wait_stream(self, other: "Stream") -> None: ...
 
     def wait_event(self, event: "Event") -> None: ...
+
+    def make_current(self) -> None:
+        Stream.current = self
 
 
 class Event:
@@ -50,11 +55,18 @@ class Graph:
 
 
 class Graphs(CudaGraphs):
-    """Graphs whose replay runs the recorded launches again."""
+    """Graphs whose replay runs the recorded launches again, and which hold neither these nor their memory."""
 
     def record(self, launches: Launches) -> Launches:
         super().record(launches)
-        return launches
+        recorded = ref(launches)
+
+        def replay() -> None:
+            again = recorded()
+            assert again is not None, "the memory that the graph reads was freed"
+            again()
+
+        return replay
 
 
 def _here(value: Any) -> Any:
@@ -89,13 +101,15 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(torch, name, _on_host(getattr(torch, name)))
     patch.setattr(Tensor, "to", _on_host(Tensor.to))
     patch.setattr(Tensor, "pin_memory", Tensor.clone)
+    patch.setattr(Stream, "current", Stream(), raising=False)
     stand_ins: dict[str, Any] = {
         "Stream": Stream,
         "Event": Event,
         "CUDAGraph": Graph,
         "graph": _recording,
         "stream": lambda stream: nullcontext(),
-        "current_stream": lambda device=None: Stream(device),
+        "current_stream": lambda device=None: Stream.current,
+        "set_stream": Stream.make_current,
         "graph_pool_handle": lambda: (0, 1),
         "synchronize": lambda device=None: None,
         "mem_get_info": lambda device=None: (MEMORY // 2, MEMORY),

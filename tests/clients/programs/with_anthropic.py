@@ -7,11 +7,11 @@ from common import (
     ADAPTER,
     BASE,
     KEY,
-    NOBODYS,
     PARAMETERS,
     QUESTION,
     SECOND,
     SERVER,
+    UNKNOWN_MODEL,
     WEATHER,
     WRONG_KEY,
     failure,
@@ -80,6 +80,6 @@ report(
             model=ADAPTER, messages=[user(QUESTION)], max_tokens=8
         )
     ),
-    unknown_model=failure(lambda: ask(user(QUESTION), model=NOBODYS)),
+    unknown_model=failure(lambda: ask(user(QUESTION), model=UNKNOWN_MODEL)),
     counted=client.messages.count_tokens(model=ADAPTER, messages=[user(QUESTION)]).input_tokens > 0,
 )

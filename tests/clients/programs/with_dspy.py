@@ -9,9 +9,9 @@ from common import (
     BASE_URL,
     CITIES,
     KEY,
-    NOBODYS,
     QUESTION,
     SECOND,
+    UNKNOWN_MODEL,
     WEATHER,
     WRONG_KEY,
     failure,
@@ -64,5 +64,5 @@ report(
     second_turn=second_turn(),
     litellm=lm(provider="openai")(QUESTION)[0],
     wrong_key=failure(lambda: lm(key=WRONG_KEY)(QUESTION)),
-    unknown_model=failure(lambda: lm(NOBODYS)(QUESTION)),
+    unknown_model=failure(lambda: lm(UNKNOWN_MODEL)(QUESTION)),
 )

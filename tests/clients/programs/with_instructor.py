@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import instructor
-from common import ADAPTER, BASE_URL, CITIES, KEY, NOBODYS, QUESTION, SECOND, WRONG_KEY, report
+from common import ADAPTER, BASE_URL, CITIES, KEY, QUESTION, SECOND, UNKNOWN_MODEL, WRONG_KEY, report
 from instructor.core import InstructorRetryException
 from openai import OpenAI
 from pydantic import BaseModel, ConfigDict
@@ -50,5 +50,5 @@ report(
     ][-1],
     second_turn=ask(QUESTION, '{"city": "Paris"}', SECOND)["city"] in CITIES,
     wrong_key=failure(key=WRONG_KEY),
-    unknown_model=failure(model=NOBODYS),
+    unknown_model=failure(model=UNKNOWN_MODEL),
 )

@@ -7,10 +7,10 @@ from common import (
     BASE,
     BASE_URL,
     KEY,
-    NOBODYS,
     QUESTION,
     SECOND,
     SERVER,
+    UNKNOWN_MODEL,
     WEATHER,
     WRONG_KEY,
     failure,
@@ -52,7 +52,7 @@ def outcomes(chat: Any, **more: Any) -> dict[str, Any]:
         "structured": chat(**more).with_structured_output(Place).invoke(QUESTION).model_dump(),
         "second_turn": text(chat(**more).invoke(turns)),
         "wrong_key": failure(lambda: chat(key=WRONG_KEY, **more).invoke(QUESTION)),
-        "unknown_model": failure(lambda: chat(NOBODYS, **more).invoke(QUESTION)),
+        "unknown_model": failure(lambda: chat(UNKNOWN_MODEL, **more).invoke(QUESTION)),
     }
 
 

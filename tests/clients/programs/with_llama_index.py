@@ -8,9 +8,9 @@ from common import (
     BASE,
     BASE_URL,
     KEY,
-    NOBODYS,
     QUESTION,
     SECOND,
+    UNKNOWN_MODEL,
     WEATHER,
     WRONG_KEY,
     failure,
@@ -55,5 +55,5 @@ report(
     structured=llm().as_structured_llm(Place).chat([user(QUESTION)]).raw.model_dump(),
     second_turn=llm().chat([user(QUESTION), first, user(SECOND)]).message.content,
     wrong_key=failure(lambda: llm(key=WRONG_KEY).chat([user(QUESTION)])),
-    unknown_model=failure(lambda: llm(NOBODYS).chat([user(QUESTION)])),
+    unknown_model=failure(lambda: llm(UNKNOWN_MODEL).chat([user(QUESTION)])),
 )

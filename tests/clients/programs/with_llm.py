@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import ADAPTER, BASE, BASE_URL, KEY, NOBODYS, PLACE, QUESTION, SECOND, WEATHER, WRONG_KEY, report
+from common import ADAPTER, BASE, BASE_URL, KEY, PLACE, QUESTION, SECOND, UNKNOWN_MODEL, WEATHER, WRONG_KEY, report
 
 MODEL = """\
 - model_id: our-{model}
@@ -32,7 +32,7 @@ def llm(folder: str, *arguments: str, key: str = KEY) -> str:
 
 
 with tempfile.TemporaryDirectory() as folder:
-    models = "".join(MODEL.format(model=model, base_url=BASE_URL) for model in (ADAPTER, BASE, NOBODYS))
+    models = "".join(MODEL.format(model=model, base_url=BASE_URL) for model in (ADAPTER, BASE, UNKNOWN_MODEL))
     Path(folder, "extra-openai-models.yaml").write_text(models)
     ours = ("-m", f"our-{ADAPTER}")
     schema = json.dumps(PLACE)
@@ -43,5 +43,5 @@ with tempfile.TemporaryDirectory() as folder:
         structured=json.loads(llm(folder, *ours, "--schema", schema, QUESTION)),
         tool=llm(folder, "-m", f"our-{BASE}", "--functions", WEATHER_TOOL, WEATHER),
         wrong_key=llm(folder, *ours, QUESTION, key=WRONG_KEY),
-        unknown_model=llm(folder, "-m", f"our-{NOBODYS}", QUESTION),
+        unknown_model=llm(folder, "-m", f"our-{UNKNOWN_MODEL}", QUESTION),
     )

@@ -6,11 +6,10 @@ from typing import Any
 os.environ["OPENAI_API_KEY"] = os.environ["LORAGATE_API_KEY"]  # which locust's user reads
 os.environ["OPENAI_BASE_URL"] = os.environ["LORAGATE_BASE_URL"] + "/v1"
 import gevent
-from common import ADAPTER, KEY, NOBODYS, QUESTION, SERVER, WRONG_KEY, report
+from common import ADAPTER, KEY, QUESTION, SERVER, UNKNOWN_MODEL, WRONG_KEY, report
 from locust import HttpUser, task
 from locust.contrib.oai import OpenAIUser
 from locust.env import Environment
-
 
 KINDS = 5  # of requests, by name
 
@@ -41,7 +40,7 @@ class Posting(HttpUser):
         self.post("answer", 200)
         self.post("streamed", 200, stream=True)
         self.post("wrong_key", 401, key=WRONG_KEY)
-        self.post("unknown_model", 404, model=NOBODYS)
+        self.post("unknown_model", 404, model=UNKNOWN_MODEL)
 
 
 environment = Environment(user_classes=[Chatting, Posting])

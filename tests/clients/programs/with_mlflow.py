@@ -6,7 +6,7 @@ from typing import Any
 
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false"}
 import mlflow
-from common import ADAPTER, BASE_URL, KEY, NOBODYS, QUESTION, SECOND, WRONG_KEY, failure, report
+from common import ADAPTER, BASE_URL, KEY, QUESTION, SECOND, UNKNOWN_MODEL, WRONG_KEY, failure, report
 from openai import OpenAI
 
 client = OpenAI(base_url=BASE_URL, api_key=KEY, max_retries=0)
@@ -47,5 +47,5 @@ with tempfile.TemporaryDirectory() as folder:
         evaluated=evaluated.metrics["names_the_city/mean"],
         traced=bool(traced.info.token_usage),
         wrong_key=failure(lambda: ask(QUESTION, client=OpenAI(base_url=BASE_URL, api_key=WRONG_KEY))),
-        unknown_model=failure(lambda: ask(QUESTION, NOBODYS)),
+        unknown_model=failure(lambda: ask(QUESTION, UNKNOWN_MODEL)),
     )

@@ -4,7 +4,19 @@ import asyncio
 from typing import Any, Literal
 
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
-from common import ADAPTER, BASE, BASE_URL, KEY, NOBODYS, QUESTION, SECOND, WEATHER, WRONG_KEY, get_weather, report
+from common import (
+    ADAPTER,
+    BASE,
+    BASE_URL,
+    KEY,
+    QUESTION,
+    SECOND,
+    UNKNOWN_MODEL,
+    WEATHER,
+    WRONG_KEY,
+    get_weather,
+    report,
+)
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
@@ -54,7 +66,7 @@ async def outcomes(kind: Any) -> dict[str, Any]:
         "structured": (await Runner.run(agent(kind=kind, output_type=Place), QUESTION)).final_output.model_dump(),
         "second_turn": await second_turn(agent(kind=kind)),
         "wrong_key": await failure(agent(kind=kind, key=WRONG_KEY)),
-        "unknown_model": await failure(agent(NOBODYS, kind)),
+        "unknown_model": await failure(agent(UNKNOWN_MODEL, kind)),
     }
 
 

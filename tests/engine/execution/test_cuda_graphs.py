@@ -22,10 +22,11 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *a: found.append(a), raising=False)
 
     @contextmanager
-    def broken(*_: Any, **__: Any) -> Iterator[None]:
+    def broken(*_: Any, stream: simulated_gpu.Stream, **__: Any) -> Iterator[None]:
+        torch.cuda.set_stream(stream)  # type: ignore[arg-type]
         try:
             yield
-        finally:
+        finally:  # as in torch, the stream is restored only after the end
             raise RuntimeError("operation failed due to a previous error during capture")
 
     monkeypatch.setattr(torch.cuda, "graph", broken)
@@ -33,7 +34,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_cause_is_reported_and_the_capture_abandoned(ended: list[Any]) -> None:
-    calls = []
+    calls, before = [], torch.cuda.current_stream()
 
     def launches() -> None:
         calls.append(0)
@@ -43,6 +44,7 @@ def test_the_cause_is_reported_and_the_capture_abandoned(ended: list[Any]) -> No
     with pytest.raises(RuntimeError, match="not permitted"):
         CudaGraphs(simulated_gpu.GPU, 1 << 30).record(launches)
     assert ended == [(0, POOL)]
+    assert torch.cuda.current_stream() is before, "later launches of this thread would go to the capture's stream"
 
 
 def test_a_capture_that_fails_only_at_its_end(ended: list[Any]) -> None:

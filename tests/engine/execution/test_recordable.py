@@ -15,6 +15,7 @@ import torch
 from thinned import thinned
 from tiny_models import make_model
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -23,6 +24,7 @@ from loragate.engine.config import EngineConfig
 from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.execution.model_runner import forward
 from loragate.engine.execution.packing import PackedRows, SegmentCache, build_batch, decode_first
+from loragate.engine.execution.padded_step import sizes
 from loragate.engine.execution.step_graphs import Launches, StepGraphs
 from loragate.engine.layers.experts import ExpertProjection
 from loragate.engine.model.base_model import BaseModel, prepare
@@ -114,6 +116,19 @@ def on_device(base: BaseModel) -> BaseModel:
     return base
 
 
+def make_graphs(family: str, folder: Path, patch: pytest.MonkeyPatch) -> StepGraphs:
+    """Return graphs of a model on the device, which are still to be recorded."""
+    base = on_device(prepare(make_model(family).to(torch.bfloat16)))
+    config = EngineConfig("", "", folder, max_batch_tokens=160, max_batch_size=40)
+    base.reserve(4, 16)
+    base.allocate_cache(64)
+    shapes = assembly.padded_shapes(base, config, 500, scratch=48)
+    graphs = StepGraphs(shapes, base.context, partial(forward, base, LastTokens(40, DEVICE)), DEVICE)
+    patch.setattr(graphs, "_send", lambda *_: None)
+    patch.setattr(torch.compiler, "is_compiling", lambda: True)
+    return graphs
+
+
 @pytest.mark.parametrize(
     "family",
     thinned(
@@ -125,14 +140,7 @@ def on_device(base: BaseModel) -> BaseModel:
 def test_every_size_is_launched_without_reading_from_the_host(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = on_device(prepare(make_model(family).to(torch.bfloat16)))
-    config = EngineConfig("", "", tmp_path, max_batch_tokens=160, max_batch_size=40)
-    base.reserve(4, 16)
-    base.allocate_cache(64)
-    shapes = assembly.padded_shapes(base, config, 500, scratch=48)
-    graphs = StepGraphs(shapes, base.context, partial(forward, base, LastTokens(40, DEVICE)), DEVICE)
-    monkeypatch.setattr(graphs, "_send", lambda *_: None)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    graphs = make_graphs(family, tmp_path, monkeypatch)
 
     def record(launches: Launches) -> Launches:
         launches()  # creates what is created once
@@ -142,7 +150,58 @@ def test_every_size_is_launched_without_reading_from_the_host(
 
     graphs.record(record)
     assert graphs.counters.failed == 0
-    assert graphs.counters.recorded == 2 * len(shapes)
+    assert graphs.counters.recorded == 2 * len(sizes(160, 40))
+
+
+class MemoryRead(TorchDispatchMode):
+    """Collects the memory that launches read and did not allocate themselves; a capture keeps only its addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._allocated: set[int] = set()
+        self.found: dict[int, StorageWeakRef] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = _storages((args, kwargs))
+        self.found |= {key: ref for key, ref in given.items() if key not in self._allocated}
+        result = func(*args, **(kwargs or {}))
+        self._allocated |= _storages(result).keys() - given.keys()
+        return result
+
+
+def _storages(tree: Any) -> dict[int, StorageWeakRef]:
+    storages = [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    return {storage._cdata: StorageWeakRef(storage) for storage in storages}
+
+
+@pytest.mark.parametrize("family", thinned(["llama", "gpt2", "gpt_oss"], fast={"llama", "gpt_oss"}))
+@pytest.mark.usefixtures("kernels")
+def test_memory_that_a_recording_reads_lives_as_long_as_it(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Like a CUDA graph, what `record` returns here does not hold the launches."""
+    graphs = make_graphs(family, tmp_path, monkeypatch)
+    read = []
+
+    def record(launches: Launches) -> Launches:
+        launches()
+        read.append(MemoryRead())
+        with read[-1]:
+            launches()
+        return lambda: None
+
+    graphs.record(record)
+    assert graphs.counters.recorded == len(read) > 0
+    assert all(len(each.found) > 10 for each in read), "weights, caches, tables and the step are read"
+    assert [sum(ref.expired() for ref in each.found.values()) for each in read] == [0] * len(read)
+
+
+def test_memory_freed_after_a_capture_is_detected() -> None:
+    kept, freed = torch.ones(3, device=DEVICE), torch.ones(3, device=DEVICE)
+    with MemoryRead() as read:
+        (kept + freed).mul_(2)
+    del freed
+    assert sorted(ref.expired() for ref in read.found.values()) == [False, True]
 
 
 def test_tokens_are_sampled_without_reading_from_the_host() -> None:

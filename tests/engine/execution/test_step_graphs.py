@@ -160,7 +160,9 @@ def test_a_failed_capture_costs_only_speed(
     ]
     graphs = engine.core._runner.graphs
     assert graphs is not None
-    assert {shape.rows for shape, _ in graphs._replays} == {40, 5}, "single tokens, of which most steps are, come first"
+    assert {shape.rows for shape, _ in graphs.recordings} == {40, 5}, (
+        "single tokens, of which most steps are, come first"
+    )
     running = [engine.submit(prompt_of(length), name, max_tokens=5) for length, name in ((41, "r4"), (7, None))]
     for number, length, name in zip(running, (41, 7), ("r4", None), strict=True):
         engine.result(number)
