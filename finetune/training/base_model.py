@@ -23,7 +23,6 @@ def load_base(folder: Path, quantization: str, device: torch.device) -> PreTrain
             folder,
             dtype=dtype,
             device_map={"": device},
-            attn_implementation="sdpa",
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
