@@ -16,8 +16,8 @@ def check_architecture(config: PreTrainedConfig) -> None:
     model = cast(Mapping[type, Any], MODEL_FOR_CAUSAL_LM_MAPPING).get(type(config), None)
     if model is None:
         raise ModelRejected(
-            f"{name} cannot be served: transformers has no causal language model for {config.model_type}, such as for "
-            "models of text and images"
+            f"{name} cannot be served: transformers has no causal language model for {config.model_type}. "
+            "Models of text and images are not served"
         )
     kinds = getattr(config.get_text_config(), "layer_types", None)
     recurrent = sorted(_RECURRENT.intersection(kinds)) if kinds else ["recurrent"] * bool(model._is_stateful)

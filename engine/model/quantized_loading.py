@@ -39,9 +39,7 @@ def is_installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
-def check_saved(
-    saved: Mapping[str, Any], quantization: str, device: torch.device, installed: Installed = is_installed
-) -> None:
+def check_saved(saved: Mapping[str, Any], quantization: str, device: torch.device, installed: Installed) -> None:
     """Raise QuantizationRejected for a checkpoint that cannot be served, or would be quantized a second time."""
     method = quantization_method(saved)
     if method not in _SERVED:
@@ -108,15 +106,17 @@ def _is_scaled_by_batch(arguments: Mapping[str, Any] | None) -> bool:
     return strategy == "tensor" or (strategy is None and arguments.get("group_size") is None)
 
 
-def loading_options(saved: Mapping[str, Any] | None, quantization: str, device: torch.device) -> dict[str, Any]:
+def loading_options(
+    saved: Mapping[str, Any] | None, quantization: str, device: torch.device, installed: Installed = is_installed
+) -> dict[str, Any]:
     """Return the options with which transformers loads or makes quantized weights. Raise QuantizationRejected."""
     placed = {"device_map": {"": device}}  # quantized weights lose their scales if they are moved later
     if saved is not None:
-        check_saved(saved, quantization, device)
+        check_saved(saved, quantization, device, installed)
         return placed | dequantizing_options(saved, fp8=device.type == "cpu")
     if quantization == "none":
         return {}
-    _check_installed(_BITSANDBYTES, f"engine.quantization={quantization} needs", is_installed)
+    _check_installed(_BITSANDBYTES, f"engine.quantization={quantization} needs", installed)
     config = (
         BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
         if quantization == "int8"

@@ -18,7 +18,7 @@ from transformers.utils.quantization_config import Mxfp4Config
 from loragate.engine.layers.lora_linear import weight_and_bias
 from loragate.engine.local import LocalEngine
 from loragate.engine.model.errors import ModelRejected
-from loragate.engine.model.quantized_loading import QuantizationRejected, check_saved
+from loragate.engine.model.quantized_loading import QuantizationRejected, check_saved, loading_options
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 _INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
@@ -53,12 +53,18 @@ def compressed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_compressed_tensors(
-    scheme: str, compressed: Callable[[str], Path], adapters: Mapping[str, Path], start: Callable[..., LocalEngine]
+    scheme: str,
+    compressed: Callable[[str], Path],
+    adapters: Mapping[str, Path],
+    start: Callable[..., LocalEngine],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     asymmetric = {"quantization_config": CompressedTensorsConfig(dequantize=True)} if "asymmetric" in scheme else {}
     oracle = load(compressed(scheme), **asymmetric)
     oracle(torch.tensor([[1]]))  # which unpacks the weights, for PEFT
+    capfd.readouterr()
     engine = start(compressed(scheme))
+    assert "Compressing model" not in capfd.readouterr().err
     assert engine.loaded.base.is_quantized == any("input_activations" in each for each in SCHEMES[scheme])
     check_mixed_batch(engine, oracle, adapters)
 
@@ -148,6 +154,25 @@ def test_what_cannot_be_served_is_rejected_with_what_to_do(
 )
 def test_what_can_be_served_without_kernels_is_accepted(saved: dict[str, Any], device: torch.device) -> None:
     check_saved(saved, "none", device, lambda package: package != "kernels")
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", "mxfp4", "fp8", "compressed-tensors"])
+def test_quantized_weights_are_loaded_onto_their_device(method: str) -> None:
+    saved = COMPRESSED | {"quant_method": method}
+    assert loading_options(saved, "none", GPU, lambda package: True)["device_map"] == {"": GPU}
+
+
+def test_mxfp4_is_dequantized_also_where_its_kernels_are_installed() -> None:
+    options = loading_options({"quant_method": "mxfp4"}, "none", GPU, lambda package: True)
+    assert options["quantization_config"].dequantize
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def test_fp8_is_dequantized_on_a_cpu_only(device: torch.device) -> None:
+    saved = {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
+    config = loading_options(saved, "none", device, lambda package: True).get("quantization_config")
+    assert (config is not None) == (device == CPU)
+    assert config is None or (config.dequantize, config.modules_to_not_convert) == (True, ["lm_head"])
 
 
 def test_a_rejected_checkpoint_is_named(folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
