@@ -59,7 +59,14 @@ def test_the_layers_hold() -> None:
         ("kernels", ("transformers", "peft", "grpc", "google", *GATEWAY_LIBRARIES), "segmented_lora"),
         (
             "engine",
-            ("peft", "bitsandbytes", "loragate.adapter_store", "loragate.gateway", *GATEWAY_LIBRARIES),
+            (
+                "peft",
+                "bitsandbytes",
+                "compressed_tensors",
+                "loragate.adapter_store",
+                "loragate.gateway",
+                *GATEWAY_LIBRARIES,
+            ),
             "server.server",
         ),
         ("adapter_store", ("torch", "transformers", "peft", "fastapi"), "store"),

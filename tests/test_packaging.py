@@ -83,13 +83,13 @@ def test_the_wheel_names_its_licence_and_every_extra(wheel: Path) -> None:
     assert "License-Expression: Apache-2.0" in text
     assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
     extras = set(re.findall(r"^Provides-Extra: (.+)$", text, re.MULTILINE))
-    assert extras == {"s3", "tracing", "finetune", "panel", "serve", "all", "docs", "dev"}
+    assert extras == {"s3", "tracing", "finetune", "quantized", "panel", "serve", "all", "docs", "dev"}
     bare = [line for line in re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE) if "extra ==" not in line]
     names = {re.split(r"[^\w-]", line)[0] for line in bare}
     assert names >= {"torch", "transformers", "fastapi", "sqlalchemy", "typer"}, (
         "the engine, the gateway and the commands"
     )
-    assert not names & {"peft", "trl", "bitsandbytes", "datasets", "nicegui", "s3fs", "triton"}
+    assert not names & {"peft", "trl", "bitsandbytes", "compressed-tensors", "datasets", "nicegui", "s3fs", "triton"}
 
 
 def test_the_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:

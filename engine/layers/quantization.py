@@ -1,27 +1,19 @@
-"""Quantized base models.
+"""Quantized linears.
 
 A quantized linear is called as it is and never taken apart; its computation is defined by the library that made it
 (bitsandbytes: QLoRA's NF4, Dettmers et al., 2023, arXiv:2305.14314, section 3; LLM.int8(), Dettmers et al., 2022,
-arXiv:2208.07339).
+arXiv:2208.07339; compressed-tensors; transformers' fp8 in blocks).
 """
 
-import importlib.util
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from loragate.kernels.packed_linear import PackedLinear
 
-_SERVED_METHODS = ("bitsandbytes", "fp8")
 _PLAIN = (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear)
-
-
-class QuantizationRejected(Exception):
-    """This kind of quantization cannot be served; the message says why and what to do."""
 
 
 def is_models_own(module: nn.Module) -> bool:
@@ -33,8 +25,10 @@ def is_models_own(module: nn.Module) -> bool:
 
 
 def is_quantized(module: nn.Module) -> bool:
-    """Return whether a module is a linear layer whose weight is not simply a matrix."""
-    return isinstance(module, nn.Linear) and type(module) not in _PLAIN and not is_models_own(module)
+    """Return whether a module is a linear layer that does not simply multiply by a matrix."""
+    if not isinstance(module, nn.Linear) or is_models_own(module):
+        return False
+    return type(module) not in _PLAIN or getattr(module, "quantization_scheme", None) is not None
 
 
 def is_quantized_model(model: nn.Module) -> bool:
@@ -57,55 +51,24 @@ class CalledLinears:
 BaseLinear = PackedLinear | CalledLinears
 
 
-def loading_options(quantization: str, device: torch.device) -> dict[str, Any]:
-    """Return the options with which transformers quantizes at load. Raise QuantizationRejected."""
-    if quantization == "none":
-        return {}
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise QuantizationRejected(f"engine.quantization={quantization} needs bitsandbytes, which is not installed")
-    from transformers import BitsAndBytesConfig
-
-    config = (
-        BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
-        if quantization == "int8"
-        else BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
-    )
-    return {"quantization_config": config, "device_map": {"": device}}
-
-
-def check_saved(saved: Any, quantization: str) -> None:
-    """Reject a checkpoint's own quantization if it cannot be served, or would be quantized again."""
-    if saved is None:
-        return
-    method = saved.get("quant_method") if isinstance(saved, dict) else getattr(saved, "quant_method", None)
-    name = str(getattr(method, "value", method))
-    if name not in _SERVED_METHODS:
-        raise QuantizationRejected(
-            f"its weights are quantized with {name}, which is not supported; use the original weights, and set "
-            "engine.quantization=nf4 to save memory"
-        )
-    if quantization != "none":
-        raise QuantizationRejected(f"its weights are already quantized ({name}); leave engine.quantization at none")
-
-
-def make_rows_independent(model: PreTrainedModel, compute: torch.dtype) -> None:
-    """Make a row's result independent of the other rows, and compute in the model's dtype.
-
-    LLM.int8() picks outlier columns over all rows of a batch, so one tenant's tokens would change another's.
-    """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns about every product in float32
-    modules: Iterable[Any] = model.modules()
-    for module in modules:
-        if type(module).__name__ == "Linear8bitLt":
-            module.state.threshold = 0.0
-        elif type(module).__name__ == "Linear4bit":
-            module.compute_dtype = compute
-
-
 def dense_weight(module: nn.Module) -> Tensor:
     """Return the dequantized weight [out, in] of a quantized linear."""
     from transformers.integrations.bitsandbytes import dequantize_bnb_weight
 
     quantized: Any = module
+    if hasattr(module, "weight_scale_inv"):
+        return _fp8_weight(quantized)
+    # compressed-tensors' weights are dense already
     weight: Tensor = dequantize_bnb_weight(quantized.weight, getattr(module, "state", None))
     return weight
+
+
+def _fp8_weight(module: Any) -> Tensor:
+    """Return an fp8 weight times the scales of its blocks, or its only scale, in float32."""
+    weight: Tensor = module.weight.data.float()
+    scale: Tensor = module.weight_scale_inv.data.float()
+    if module.block_size is None:
+        return weight * scale
+    rows, columns = module.block_size
+    blocks = scale.repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+    return weight * blocks[: weight.shape[0], : weight.shape[1]]

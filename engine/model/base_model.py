@@ -17,7 +17,15 @@ from loragate.engine.layers.forward_context import ForwardContext
 from loragate.engine.layers.lora_linear import LoraGroup, LoraLinear, build_group
 from loragate.engine.layers.patch import Patchable
 from loragate.engine.layers.rowwise_module import SlotModule
+from loragate.engine.model.architecture import check_architecture
+from loragate.engine.model.checkpoint import saved_quantization
 from loragate.engine.model.errors import ModelRejected
+from loragate.engine.model.quantized_loading import (
+    QuantizationRejected,
+    finish_loading,
+    loading_options,
+    quiet_loading,
+)
 from loragate.engine.model.tracing import AttentionLayer, Trace, trace
 from loragate.kernels import gpu
 from loragate.kernels.kv_cache import LayerCache
@@ -118,25 +126,26 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
         )
     try:
         dtype = choose_dtype(directory, config)
-        saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "quantization_config", None)
-        quantization.check_saved(saved, config.quantization)
-        how = quantization.loading_options(config.quantization, device)
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            directory,
-            dtype=dtype,
-            attn_implementation="eager",
-            experts_implementation="eager",
-            use_safetensors=True,
-            trust_remote_code=False,
-            **how,
-        )
+        check_architecture(AutoConfig.from_pretrained(directory, trust_remote_code=False))
+        saved = saved_quantization(directory)
+        options = loading_options(saved, config.quantization, device)
+        with quiet_loading(saved):
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                directory,
+                dtype=dtype,
+                attn_implementation="eager",
+                experts_implementation="eager",
+                use_safetensors=True,
+                trust_remote_code=False,
+                **options,
+            )
     except (ValueError, KeyError, OSError) as error:
         raise ModelRejected(f"transformers cannot load {directory}: {error}") from error
-    except quantization.QuantizationRejected as error:
+    except QuantizationRejected as error:
         raise ModelRejected(f"{directory} cannot be served: {error}") from error
-    if not quantization.is_quantized_model(model):  # bitsandbytes' weights lose their scales when they are moved
+    if "device_map" not in options:
         nn.Module.to(model, device)
-    quantization.make_rows_independent(model, dtype)
+    finish_loading(model, dtype)
     model.eval().requires_grad_(False)
     return model
 

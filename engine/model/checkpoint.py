@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,21 @@ def read_tokenizer(directory: Path) -> TokenizerFiles:
         special_tokens={name: text for name, text in names.items() if text},
         add_bos_token=bool(config.get("add_bos_token")),
     )
+
+
+def saved_quantization(directory: Path) -> dict[str, Any] | None:
+    """Return the `quantization_config` of a checkpoint, or None if its weights are not quantized."""
+    config = _read_json(directory / "config.json")
+    for each in (config, config.get("text_config")):
+        saved = each.get("quantization_config") if isinstance(each, dict) else None
+        if isinstance(saved, dict):
+            return saved
+    return None
+
+
+def quantization_method(saved: Mapping[str, Any]) -> str:
+    """Return the method that a `quantization_config` names; old ones of bitsandbytes name none."""
+    return str(saved.get("quant_method", "bitsandbytes"))
 
 
 def read_sampling_defaults(directory: Path) -> pb.SamplingDefaults:

@@ -29,6 +29,7 @@ class BaseFacts:
     hidden_size: int
     max_model_len: int
     max_lora_rank: int
+    quantization: str = ""  # the method by which its weights are saved, if they are quantized
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def resolve_recipe(
         use_rslora=asked.use_rslora,
         use_dora=asked.use_dora,
         target_modules=asked.target_modules if isinstance(asked.target_modules, str) else tuple(asked.target_modules),
-        quantization=asked.quantization,
+        quantization="none" if base.quantization else asked.quantization,
         max_length=max_length,
         packing=packing and method is Method.SUPERVISED,
         lr_scheduler=scheduler,

@@ -48,6 +48,7 @@ class Preparation:
     async def prepare(self, tenant_id: str, job: Job) -> Prepared:
         """Validate and tokenize the job's files and resolve its recipe. Raise JobRejected, StoreError."""
         asked, method = _hyperparameters(job), Method(job.request.method)
+        _check_quantization(asked, job, self._base)
         length = max_length_for(asked, self._base)
         train = digest = valid = facts = None
         if not asked.streaming:
@@ -130,6 +131,17 @@ class Preparation:
 def _hyperparameters(job: Job) -> Hyperparameters:
     kind = DpoHyperparameters if job.request.method == Method.DPO else Hyperparameters
     return kind.model_validate(dict(job.request.hyperparameters))
+
+
+def _check_quantization(asked: Hyperparameters, job: Job, base: BaseFacts) -> None:
+    """Raise JobRejected if weights that are saved quantized are to be quantized again."""
+    if base.quantization and "quantization" in asked.model_fields_set and asked.quantization != "none":
+        message = (
+            f"The base model's weights are already quantized ({base.quantization}), and adapters are trained on them "
+            "as they are: leave `quantization` out, or set it to 'none'."
+        )
+        path = f"method.{job.request.method}.hyperparameters.quantization"
+        raise JobRejected(Failure("invalid_hyperparameters", message, path))
 
 
 def _rejection(report: ValidationReport, method: Method, *, is_training: bool) -> str | None:

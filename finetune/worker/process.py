@@ -70,4 +70,4 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
     load = no_load if config.trainer.dedicated_device else partial(engine_loads, engine.client)
-    return Worker(store, manifest, engine, chosen, model.hidden_size, load)
+    return Worker(store, manifest, engine, chosen, model, load)

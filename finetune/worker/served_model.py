@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from loragate.engine.model.checkpoint import base_digest, locate
+from loragate.engine.model.checkpoint import base_digest, locate, quantization_method, saved_quantization
 from loragate.engine.model.errors import ModelRejected
 from loragate.v1 import engine_pb2 as pb
 
@@ -14,10 +14,14 @@ _DIGESTS = "base-digests.json"
 
 @dataclass(frozen=True)
 class ServedModel:
-    """`folder` holds exactly the weights that the engine computes with."""
+    """`folder` holds exactly the weights that the engine computes with.
+
+    `quantization` is the method by which they are saved, or empty.
+    """
 
     folder: Path
     hidden_size: int
+    quantization: str = ""
 
 
 def served_model(model: str, manifest: pb.Manifest, workspace: Path) -> ServedModel:
@@ -30,7 +34,8 @@ def served_model(model: str, manifest: pb.Manifest, workspace: Path) -> ServedMo
             f"{model} is not the base model that the engine serves, {manifest.model_id}: the digest of its weights "
             f"and config is {digest}, the engine's is {manifest.base_digest}. Pass the engine's own folder as --model"
         )
-    return ServedModel(folder, _hidden_size(folder))
+    saved = saved_quantization(folder)
+    return ServedModel(folder, _hidden_size(folder), "" if saved is None else quantization_method(saved))
 
 
 def _hidden_size(folder: Path) -> int:

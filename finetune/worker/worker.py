@@ -23,6 +23,7 @@ from loragate.finetune.run.context import EngineLoads, WorkerContext, no_load
 from loragate.finetune.run.lease import WorkerLease, held_lease
 from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.finetune.run.preparation import Preparation
+from loragate.finetune.worker.served_model import ServedModel
 from loragate.finetune.worker.workspace_cleanup import run_cleanup_loop
 from loragate.v1 import engine_pb2 as pb
 
@@ -45,11 +46,11 @@ class Worker:
         manifest: pb.Manifest,
         probe: Probe,
         config: WorkerConfig,
-        hidden_size: int,
+        model: ServedModel,
         engine_loads: EngineLoads = no_load,
         metrics: FinetuneMetrics | None = None,
     ) -> None:
-        base = BaseFacts(hidden_size, manifest.max_model_len, manifest.max_lora_rank)
+        base = BaseFacts(model.hidden_size, manifest.max_model_len, manifest.max_lora_rank, model.quantization)
         preparation = Preparation(store, tokenization_config(manifest), base, config.workspace)
         self._context = WorkerContext(
             store=store,

@@ -13,6 +13,7 @@ from runs import HIDDEN
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
 from loragate.finetune.config import WorkerConfig
+from loragate.finetune.worker.served_model import ServedModel
 from loragate.finetune.worker.worker import Worker
 from loragate.v1 import engine_pb2 as pb
 
@@ -29,7 +30,7 @@ async def main(database: str, blobs: str, manifest: str, base: str, workspace: s
         backup_interval_seconds=0.0,
     )
     served = pb.Manifest.FromString(Path(manifest).read_bytes())
-    await Worker(store, served, no_probe, config, HIDDEN).run()
+    await Worker(store, served, no_probe, config, ServedModel(Path(base), HIDDEN)).run()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tenants.tenant import Tenant
 from loragate.finetune.config import WorkerConfig
+from loragate.finetune.worker.served_model import ServedModel
 from loragate.finetune.worker.worker import Worker
 from loragate.v1 import engine_pb2 as pb
 from tests.finetune.runs import HIDDEN
@@ -29,6 +30,7 @@ class World:
     tenant: Tenant
     manifest: pb.Manifest
     config: WorkerConfig
+    quantization: str = ""  # of the base model's weights
 
     async def file(self, *rows: Any) -> str:
         """Create a training file of these examples."""
@@ -86,7 +88,8 @@ class World:
         return found
 
     def worker(self, name: str = "w1", probe: Any = no_probe, **config: Any) -> Worker:
-        return Worker(self.store, self.manifest, probe, replace(self.config, name=name, **config), HIDDEN)
+        chosen = replace(self.config, name=name, **config)
+        return Worker(self.store, self.manifest, probe, chosen, ServedModel(chosen.model, HIDDEN, self.quantization))
 
     async def nothing_left(self) -> None:
         """Return whether the workspace is empty of jobs that have ended: it is cleaned up after them."""

@@ -1,14 +1,14 @@
 """Base models in every format that is served: dtypes, shards, and quantized by bitsandbytes at load or before."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from tiny_models import add_adapter, greedy, make_model
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
+from mixed_batches import PROMPTS, check_mixed_batch, load
+from tiny_models import make_model
+from transformers import BitsAndBytesConfig
 
 from loragate.engine.local import LocalEngine
 from loragate.engine.model.errors import ModelRejected
@@ -22,65 +22,29 @@ CONFIGS = {
     ),
     "int8": BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0),
 }
-PROMPTS = [[5, 9, 13, 21, 34], list(range(3, 90)), [7], [11, 12, 13] * 9]
 
 
-def load(directory: Path, **options: Any) -> PreTrainedModel:
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="eager", **options
-    )
-    return model.eval()
+@pytest.fixture(params=sorted(CONFIGS))
+def quantization(request: pytest.FixtureRequest, adapters: dict[str, Path]) -> str:
+    if request.param == "int8":
+        del adapters["dora"]  # bitsandbytes fails in PEFT's DoRA
+    return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base model wide enough to be quantized in blocks of 64, and adapters, one of which reads its weights (DoRA)."""
-    root = tmp_path_factory.mktemp("formats")
-    model = make_model("llama", hidden_size=64, intermediate_size=128)
-    model.save_pretrained(root / "base")
-    add_adapter(model, root / "r4", 1, r=4)
-    add_adapter(model, root / "r64", 2, r=64)
-    add_adapter(model, root / "dora", 3, r=8, use_dora=True)
-    return root
-
-
-@pytest.fixture
-def start(folder: Path, tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
-    engines = []
-
-    def start(base: Path, **config: Any) -> LocalEngine:
-        adapters = {name: folder / name for name in ("r4", "r64", "dora")}
-        settings = {"threads": 1, "block_size": 8, "kv_cache_tokens": 1024} | config
-        engines.append(LocalEngine(base, tmp_path / "cache", adapters, **settings))
-        return engines[-1]
-
-    yield start
-    for engine in engines:
-        engine.close()
-
-
-def check(engine: LocalEngine, model: PreTrainedModel, folder: Path) -> None:
-    """Check that a mixed batch equals PEFT on the same model, one request at a time."""
-    in_int8 = any(parameter.dtype == torch.int8 for parameter in model.parameters())
-    names = [None, "r4", "r64", "r4" if in_int8 else "dora"]  # on int8, bitsandbytes fails in PEFT's DoRA
-    requests = [engine.submit(prompt, name, max_tokens=8) for prompt, name in zip(PROMPTS, names, strict=True)]
-    for request, prompt, name in zip(requests, PROMPTS, names, strict=True):
-        engine.result(request)
-        assert engine.tokens(request) == greedy(model, prompt, 8, name and folder / name), (name, len(prompt))
-
-
-@pytest.mark.parametrize("quantization", sorted(CONFIGS))
-def test_quantized_at_load(quantization: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
+def test_quantized_at_load(
+    quantization: str, folder: Path, adapters: dict[str, Path], start: Callable[..., LocalEngine]
+) -> None:
     engine = start(folder / "base", quantization=quantization)
     assert engine.loaded.base.is_quantized, "the self-check allows for rounding then"
-    check(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), folder)
+    check_mixed_batch(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), adapters)
 
 
-@pytest.mark.parametrize("quantization", sorted(CONFIGS))
-def test_saved_quantized(quantization: str, folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
+def test_saved_quantized(
+    quantization: str, folder: Path, adapters: dict[str, Path], tmp_path: Path, start: Callable[..., LocalEngine]
+) -> None:
     load(folder / "base", quantization_config=CONFIGS[quantization]).save_pretrained(tmp_path / "saved")
     engine = start(tmp_path / "saved")
-    check(engine, load(tmp_path / "saved"), folder)
+    check_mixed_batch(engine, load(tmp_path / "saved"), adapters)
     with pytest.raises(ModelRejected, match="already quantized"):
         start(tmp_path / "saved", quantization="nf4")
 
@@ -101,20 +65,24 @@ def test_int8_rows_do_not_depend_on_their_neighbours(folder: Path, start: Callab
     )
 
 
-def test_shards(folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
+def test_shards(folder: Path, adapters: dict[str, Path], tmp_path: Path, start: Callable[..., LocalEngine]) -> None:
     model = load(folder / "base")
     model.save_pretrained(tmp_path / "sharded", max_shard_size="40KB")
     assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 3
-    check(start(tmp_path / "sharded"), model, folder)
+    check_mixed_batch(start(tmp_path / "sharded"), model, adapters)
 
 
 @pytest.mark.parametrize("saved", [torch.float16, torch.bfloat16], ids=str)
 def test_a_half_precision_checkpoint_computed_in_single_precision(
-    saved: torch.dtype, folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]
+    saved: torch.dtype,
+    folder: Path,
+    adapters: dict[str, Path],
+    tmp_path: Path,
+    start: Callable[..., LocalEngine],
 ) -> None:
     load(folder / "base").to(saved).save_pretrained(tmp_path / "half")
     engine = start(tmp_path / "half", dtype="float32")
-    check(engine, load(tmp_path / "half"), folder)
+    check_mixed_batch(engine, load(tmp_path / "half"), adapters)
 
 
 def test_bfloat16_stays_close(folder: Path, start: Callable[..., LocalEngine]) -> None:
@@ -128,17 +96,6 @@ def test_bfloat16_stays_close(folder: Path, start: Callable[..., LocalEngine]) -
         with torch.inference_mode():
             expected = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
         assert abs(output.logprob.logprob - float(expected[output.token])) < 0.5
-
-
-def test_an_unsupported_quantization_is_rejected_with_its_name(
-    folder: Path, tmp_path: Path, start: Callable[..., LocalEngine]
-) -> None:
-    model = load(folder / "base")
-    model.config.quantization_config = {"quant_method": "gptq", "bits": 4}
-    model.config.save_pretrained(tmp_path / "gptq")
-    (tmp_path / "gptq" / "model.safetensors").write_bytes((folder / "base" / "model.safetensors").read_bytes())
-    with pytest.raises(ModelRejected, match=r"gptq.*engine\.quantization=nf4"):
-        start(tmp_path / "gptq")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -9,6 +9,9 @@ from safetensors.numpy import save_file
 
 from loragate.engine.model.checkpoint import base_digest
 from loragate.engine.model.errors import ModelRejected
+from loragate.finetune.data.formats import Method
+from loragate.finetune.jobs.hyperparameters import Hyperparameters
+from loragate.finetune.jobs.recipe import BaseFacts, resolve_recipe
 from loragate.finetune.worker.served_model import served_model
 from loragate.v1 import engine_pb2 as pb
 
@@ -31,6 +34,25 @@ def test_the_engines_own_folder_is_used(tmp_path: Path, config: dict[str, object
     folder = make(tmp_path / "base", config)
     found = served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")
     assert (found.folder, found.hidden_size) == (folder, 64)
+
+
+@pytest.mark.parametrize(
+    ("config", "method"),
+    [
+        ({}, ""),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
+        ({"quantization_config": {"load_in_4bit": True}}, "bitsandbytes"),
+        ({"text_config": {"quantization_config": {"quant_method": "compressed-tensors"}}}, "compressed-tensors"),
+    ],
+)
+def test_the_method_of_saved_quantization_is_found(tmp_path: Path, config: dict[str, object], method: str) -> None:
+    folder = make(tmp_path / "base", {"hidden_size": 64} | config)
+    found = served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")
+    assert found.quantization == method
+    recipe = resolve_recipe(
+        Hyperparameters(), Method.SUPERVISED, BaseFacts(64, 128, 16, found.quantization), None, seed=0
+    )
+    assert recipe.quantization == ("none" if method else "nf4"), "saved weights are trained on as they are"
 
 
 def test_other_weights_are_rejected_with_the_reason(tmp_path: Path) -> None:

@@ -88,6 +88,16 @@ async def test_options_that_contradict_the_base_adapter_are_rejected(world: Worl
     assert f"fixes `{field}` at" in done.error.message
 
 
+async def test_weights_that_are_saved_quantized_are_not_quantized_again(world: World) -> None:
+    world.quantization = "mxfp4"
+    job = await world.job(await world.file(*chats(12)), quantization="nf4")
+    async with world.working():
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert done.error.param == "method.supervised.hyperparameters.quantization"
+    assert "already quantized (mxfp4)" in done.error.message
+
+
 async def test_an_unexpected_error_ends_one_job_and_not_the_worker(world: World) -> None:
     strange = await world.job(await world.file(*chats(12)), lora_rank="a number")
     async with world.working():
