@@ -1,4 +1,4 @@
-"""Adapters on the device: paged in from host memory on demand, evicted least recently used first, never while in use.
+"""Adapters on the device: paged in from host memory on demand, evicted least used first, never while in use.
 
 Storage → host: a reader thread reads, checks and lays out an adapter's files. Host → device: a copier thread fills
 pages that were reserved for it; on a CPU there is nothing to copy. Neither stops the step loop, which calls all methods
@@ -12,12 +12,14 @@ from itertools import count
 from loragate.engine.adapters.arena import PAGE, AdapterArena
 from loragate.engine.adapters.host_tier import HostTier
 from loragate.engine.adapters.slot import Copy, Resident, Slot, StaleSlot
+from loragate.engine.adapters.use_frequency import UseFrequency
 from loragate.engine.layers.patch import HostAdapter, Patch, Patchable
 from loragate.engine.runtime.copy_stream import Event, Mark
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 _MAX_READS = 4
+_SAMPLE = 64  # uses per slot after which counts of uses are halved
 
 
 class AdapterTooLarge(Exception):
@@ -53,6 +55,7 @@ class AdapterPool:
         request_copy: Callable[[Copy], None],
         max_full_weight_bytes: int | None = None,
         mark: Mark = lambda: None,
+        frequency: UseFrequency | None = None,
     ) -> None:
         self._slots = [Slot(i) for i in range(slots)]
         self._by_key: dict[AdapterKey, Slot] = {}
@@ -68,6 +71,7 @@ class AdapterPool:
         self._pinned: frozenset[AdapterKey] = frozenset()
         self._retiring: set[AdapterKey] = set()
         self._clock = count(1)
+        self._frequency = frequency or UseFrequency(_SAMPLE * slots)
         self.counters = PoolCounters()
         self.loaded: Callable[[AdapterKey], None] = lambda _: None
         """Called for every adapter that was loaded to the device."""
@@ -93,6 +97,11 @@ class AdapterPool:
             if slot.resident and (key := slot.key) is not None
         ]
 
+    def is_resident(self, key: AdapterKey) -> bool:
+        """Return whether the adapter can be acquired."""
+        slot = self._by_key.get(key)
+        return slot is not None and slot.resident
+
     def acquire(self, key: AdapterKey) -> SlotLease | None:
         """Hold the adapter's slot if it is resident; it stays until `release`."""
         slot = self._by_key.get(key)
@@ -101,6 +110,7 @@ class AdapterPool:
         slot.references += 1
         slot.reserved_for = None
         slot.last_used = next(self._clock)
+        self._frequency.record(key)
         return SlotLease(slot.index, slot.generation, slot.invocation)
 
     def release(self, lease: SlotLease) -> None:
@@ -243,7 +253,7 @@ class AdapterPool:
     def _place(self, key: AdapterKey, host: HostAdapter, sequence: Waiter, *, overdue: bool) -> bool:
         """Find a slot and pages for a host copy, with as few evictions as possible, and install or copy it."""
         evictable = [s for s in self._slots if self._is_evictable(s, overdue=overdue)]
-        evictable.sort(key=lambda s: (s.key is not None, s.last_used))
+        evictable.sort(key=lambda s: (s.key is not None, self._frequency[s.key], s.last_used))
         room = self._arena.free + sum(r.count for s in evictable for r in s.runs)
         if not evictable or room < self._arena.pages_for(host.sizes):
             return False
