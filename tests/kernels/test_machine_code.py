@@ -1,4 +1,4 @@
-"""The innermost loop is found in machine code, whatever branches it has."""
+"""The innermost loop is found in machine code, with all kinds of branches."""
 
 from loragate.kernels.machine_code import innermost_loop
 

@@ -46,7 +46,7 @@ def engine(tiny: Any, tmp_path: Any, request: pytest.FixtureRequest) -> Iterator
 def test_all_products_have_the_same_number_of_rows(
     engine: LocalEngine, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the size of a step: cuBLAS chooses the order of sums by it."""
+    """For all sizes of a step: cuBLAS chooses the order of sums by it."""
     asked = [(PROMPT[i:], 3 + i) for i in range(3)]
     expected = [greedy(tiny.model, prompt, count, tiny.adapters["a"]) for prompt, count in asked]
     sizes, linear = set(), packed_linear.F.linear

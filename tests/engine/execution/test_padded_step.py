@@ -78,7 +78,7 @@ def test_decode_only_steps_skip_prefill_launches() -> None:
 
 
 def test_an_invariant_step_computes_every_row_as_prefill_and_every_adapter_as_decode() -> None:
-    """Whichever chunks the others leave room for, a row is computed by the same kernels."""
+    """For all chunks that the others leave room for, a row is computed by the same kernels."""
     room = shape(96, 24, torch.bfloat16, batch_invariant=True)
     memory = np.empty(room.numbers, dtype=np.int64)
     room.fill(memory, step([(1, 1)] * 20 + [(2, 70)]))
