@@ -38,7 +38,7 @@ class DemandMeter(Generic[Key]):
         return {key: self.share(key) for key in self._amounts}
 
     def _growth(self, now: float) -> float:
-        """Return the factor from amounts of now to those of `_since`; move `_since` to now before it becomes too large."""
+        """Return the factor from amounts of now to those of `_since`, which moves before it becomes too large."""
         exponent = (now - self._since) / self._half_life
         if exponent > 64:
             factor = 0.5**exponent

@@ -141,9 +141,9 @@ def test_an_unknown_model(
     agent: Agent, server: RunningServer, environments: Environments, key: str, tmp_path: Path
 ) -> None:
     with recording(server.base_url) as recorder:
-        done = run(agent, environments, recorder, tmp_path, key, model="unknownModel")
+        done = run(agent, environments, recorder, tmp_path, key, model="unknown-model")
     assert done.returncode != 0
-    assert "unknownModel" in done.stdout + done.stderr
+    assert "unknown-model" in done.stdout + done.stderr
     assert 404 in [each.status for each in recorder.sent]
 
 
