@@ -23,7 +23,7 @@ from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.ids import random_base62
-from loragate.adapter_store.tables.base import IdempotencyReplyRow
+from loragate.adapter_store.tables.tenants import IdempotencyReplyRow
 
 RETENTION = timedelta(hours=24)
 _CLAIM = timedelta(minutes=2)  # longer than the work takes

@@ -32,7 +32,7 @@ from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.database.error_mapping import blob_faults
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.tables.base import AuditRow
+from loragate.adapter_store.tables.audit import AuditRow
 from loragate.adapter_store.timestamps import utc_now
 
 log = logging.getLogger(__name__)

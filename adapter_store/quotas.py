@@ -12,9 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.limits import TenantLimits
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileUploadRow, UploadStatus
+from loragate.adapter_store.tables.tenants import TenantRow
 from loragate.adapter_store.timestamps import utc_now
 
 

@@ -17,9 +17,10 @@ from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.sweep_holds import is_held
-from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.adapters import AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
+from loragate.adapter_store.tables.tenants import TenantRow
 from loragate.adapter_store.timestamps import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)

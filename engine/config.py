@@ -39,6 +39,8 @@ class EngineOptions:
     max_batch_tokens: int = _at_least(1, 512)  # rows of one step: the chunk budget of prefill
     max_batch_size: int = _at_least(1, 64)  # sequences of one step
     cuda_graphs: bool = True  # on a GPU, capture the launches of steps of fixed sizes at start, and replay them
+    # on a GPU, compute each row so that its last bits do not depend on the batch, which costs time; auto: off
+    batch_invariant: Literal["auto", "on", "off"] = "auto"
     async_scheduling: Literal["auto", "on", "off"] = "auto"  # read a step's tokens after the next one is launched
     # prefill beside decoding sequences is limited so that a step takes about this long
     max_step_ms: float | None = 100.0

@@ -76,7 +76,7 @@ class SpecialText:
         return MARK.join([*pieces, text[start:]])
 
     def _ends_open(self, text: str) -> bool:
-        """Whether what the template writes next could complete a token."""
+        """Return whether what the template writes next could complete a token."""
         tail = text[-self._longest :]
         if self._first.isdisjoint(tail):
             return False

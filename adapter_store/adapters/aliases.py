@@ -12,7 +12,7 @@ from loragate.adapter_store.adapters.versions import is_deferred
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import could_be_version
-from loragate.adapter_store.tables.base import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.tables.adapters import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
 from loragate.adapter_store.timestamps import utc_now
 
 MAX_TARGETS = 16

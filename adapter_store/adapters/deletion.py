@@ -11,7 +11,7 @@ from loragate.adapter_store.adapters.route_summary import refresh_summary
 from loragate.adapter_store.adapters.versions import find_adapter
 from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_name, shortened
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import rfc3339, utc_now
 
 

@@ -12,7 +12,7 @@ from loragate.adapter_store.adapters.rows import adapter_of
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_id
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow, AliasTargetRow
 
 _PAIRS = 500  # in one query
 _DEAD = (VersionStatus.REJECTED, VersionStatus.QUARANTINED)

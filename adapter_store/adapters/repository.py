@@ -35,7 +35,7 @@ from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page, checked_li
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import check_alias_name, could_be_name, could_be_version
 from loragate.adapter_store.quotas import check_quotas, limits_of
-from loragate.adapter_store.tables.base import AdapterRow, AdapterTagRow, AdapterVersionRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterTagRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import utc_now
 
 

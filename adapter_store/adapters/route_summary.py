@@ -13,7 +13,7 @@ from sqlalchemy import and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import PUBLISHED, Aliases, AliasTarget
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow, AliasTargetRow
 
 RoutedTarget = tuple[str, int, int, str]
 """An alias, a version that it points at, with what weight, and the version's digest."""

@@ -18,13 +18,8 @@ from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, scop
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict, Forbidden, NotFound, StoreError, Unavailable
 from loragate.adapter_store.names import could_be_name, could_be_version, shortened
-from loragate.adapter_store.tables.base import (
-    AdapterRow,
-    AdapterVersionRow,
-    AliasTargetRow,
-    DeferredPublicationRow,
-    EngineManifestRow,
-)
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow, AliasTargetRow, DeferredPublicationRow
+from loragate.adapter_store.tables.installation import EngineManifestRow
 
 _HASH_RANGE = 1 << 64
 _ALMOST_ONE = math.nextafter(1, 0)
@@ -75,7 +70,7 @@ class Route:
     served_base: str | None  # the digest of the base model that the engine serves; None if unknown
 
     def pick(self, *, sticky_key: str | None = None, draw: float | None = None) -> ResolvedAdapter:
-        """The target for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
+        """Return the target for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
 
         A target that is out of service leaves its share to the others. Raise Forbidden, Conflict and Unavailable where
         none can be served now.

@@ -13,7 +13,7 @@ from loragate.adapter_store.adapters.description import Description
 from loragate.adapter_store.adapters.route_summary import decode_routes
 from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, scoped
 from loragate.adapter_store.database.tenant_session import tenant_of
-from loragate.adapter_store.tables.base import AdapterRow
+from loragate.adapter_store.tables.adapters import AdapterRow
 
 _ADAPTER = AdapterRow.__table__.c
 _SUMMARY = (

@@ -48,7 +48,7 @@ from loragate.adapter_store.database.page import MAX_LIMIT, Page, checked_limit,
 from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, scoped
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.names import could_be_id
-from loragate.adapter_store.tables.base import AdapterRow, AdapterTagRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterTagRow
 
 _NOWHERE = '"\x02\x02\x02"'  # names and descriptions have no control characters
 _ADAPTERS, _TAGS = AdapterRow.__table__, AdapterTagRow.__table__

@@ -12,7 +12,7 @@ from loragate.adapter_store.adapters.adapter import PUBLISHED, AdapterVersion, V
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned, shortened
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, DeferredPublicationRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow, DeferredPublicationRow
 
 VersionSelect = Select[*tuple[Any, ...]]
 

@@ -19,8 +19,7 @@ from loragate.adapter_store.database.keyset import newest_first
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.ids import new_id
-from loragate.adapter_store.tables.audit import AuditPurgeRow
-from loragate.adapter_store.tables.base import AuditRow
+from loragate.adapter_store.tables.audit import AuditPurgeRow, AuditRow
 from loragate.adapter_store.timestamps import utc_now
 
 Facts = Mapping[str, Any]

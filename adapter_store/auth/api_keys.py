@@ -17,7 +17,7 @@ from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.limits import UNLIMITED, Limits
 from loragate.adapter_store.names import check_label, could_be_id
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import ApiKeyRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow
 from loragate.adapter_store.tenants.repository import require_tenant
 from loragate.adapter_store.timestamps import utc_now
 

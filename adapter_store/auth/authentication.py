@@ -24,7 +24,7 @@ from loragate.adapter_store.auth.rehashing import Rehashing
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 from loragate.adapter_store.timestamps import SteadyTime
 
 

@@ -14,7 +14,8 @@ from loragate.adapter_store.auth.credentials import CHECKSUM_KEY_LENGTH
 from loragate.adapter_store.auth.secret_key import SecretKeys, secret_id
 from loragate.adapter_store.errors import WrongSecretKey
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import ApiKeyRow, InstallationRow
+from loragate.adapter_store.tables.installation import InstallationRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow
 from loragate.adapter_store.timestamps import utc_now
 
 ADMIN_KEY_HASH = "admin_key_hash"

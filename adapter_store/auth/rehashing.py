@@ -15,7 +15,7 @@ from loragate.adapter_store.auth.installation import (
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import ApiKeyRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow
 
 _MAX_WAITING = 10_000
 _INSTALLATIONS = ""  # the installation's admin key, in place of a key's id

@@ -20,7 +20,7 @@ from loragate.adapter_store.auth.installation import (
 from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 
 PRIMARY, ACCEPTED, MISSING = "primary", "accepted", "missing"
 

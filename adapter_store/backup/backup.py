@@ -24,7 +24,7 @@ from loragate.adapter_store.database.schema import newest_revision, require_comp
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.journal import Journal, numbers_entry
 from loragate.adapter_store.sweep_holds import hold_sweep
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now

@@ -12,9 +12,11 @@ from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.auth.installation import ADMIN_KEY_HASH
 from loragate.adapter_store.backup.manifest import Manifest
 from loragate.adapter_store.journal import ADMIN_KEY, API_KEY, NUMBERS, TENANT, JournalContent
+from loragate.adapter_store.tables.adapters import AdapterRow
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import AdapterRow, ApiKeyRow, InstallationRow, TenantRow
+from loragate.adapter_store.tables.installation import InstallationRow
 from loragate.adapter_store.tables.recovery import RestorationRow, SweepHoldRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 from loragate.adapter_store.timestamps import utc_now
 
 

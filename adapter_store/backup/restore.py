@@ -28,8 +28,10 @@ from loragate.adapter_store.database.schema import check_known, clear, migrate, 
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.journal import Journal, all_keys_entry, content_of, epoch_entry, numbers_entry
-from loragate.adapter_store.tables.base import AuditRow, Base, TenantRow
+from loragate.adapter_store.tables.audit import AuditRow
+from loragate.adapter_store.tables.base import Base
 from loragate.adapter_store.tables.recovery import RestorationRow
+from loragate.adapter_store.tables.tenants import TenantRow
 from loragate.adapter_store.timestamps import utc_now
 
 

@@ -4,7 +4,7 @@ from sqlalchemy import delete, insert, select
 
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.tables.base import EngineManifestRow
+from loragate.adapter_store.tables.installation import EngineManifestRow
 from loragate.adapter_store.timestamps import utc_now
 from loragate.v1 import engine_pb2
 

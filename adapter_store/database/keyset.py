@@ -10,9 +10,11 @@ from sqlalchemy.orm import InstrumentedAttribute
 from loragate.adapter_store.database.page import Page, checked_limit, cut_page
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.tables.adapters import AdapterImportRow, AdapterRow
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow
+from loragate.adapter_store.tables.audit import AuditRow
 from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 
 Order = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
 Row = TypeVar("Row", AdapterImportRow, AdapterRow, AdminKeyRow, ApiKeyRow, AuditRow, JobRow, TenantRow)

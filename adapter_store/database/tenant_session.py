@@ -22,16 +22,10 @@ from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_loader_criteria
 
-# These modules register more tenant-owned tables.
-import loragate.adapter_store.tables.admin_keys
-import loragate.adapter_store.tables.blobs
-import loragate.adapter_store.tables.files
-import loragate.adapter_store.tables.jobs
-import loragate.adapter_store.tables.recovery
-import loragate.adapter_store.tables.usage  # noqa: F401
 from loragate.adapter_store.database.scoped_statements import UnscopedStatement, reject_unscoped
 from loragate.adapter_store.errors import NotFound
-from loragate.adapter_store.tables.base import Base, TenantOwned, TenantRow
+from loragate.adapter_store.tables.base import Base, TenantOwned
+from loragate.adapter_store.tables.tenants import TenantRow
 
 BEGIN_READING = "BEGIN DEFERRED"  # SQLite's
 BEGIN_WRITING = "BEGIN IMMEDIATE"

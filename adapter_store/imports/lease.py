@@ -14,7 +14,8 @@ from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatu
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.imports.rows import IDLE_TIMEOUT, INTERRUPTED, RUNNING, Import, ImportStatus, import_of
-from loragate.adapter_store.tables.base import AdapterImportRow, AdapterVersionRow, ApiKeyRow, TenantRow
+from loragate.adapter_store.tables.adapters import AdapterImportRow, AdapterVersionRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 
 MAX_ATTEMPTS = 5
 """Attempts to resume an import. If its process ends each time, the import may be the cause."""

@@ -15,7 +15,7 @@ from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.imports.rows import CANCELLABLE, IDLE_TIMEOUT, RUNNING, Import, ImportStatus, import_of
 from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_id
-from loragate.adapter_store.tables.base import AdapterImportRow
+from loragate.adapter_store.tables.adapters import AdapterImportRow
 
 RETENTION = timedelta(days=30)
 """The time for which an import can be read."""

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from loragate.adapter_store.errors import Failure
-from loragate.adapter_store.tables.base import AdapterImportRow
+from loragate.adapter_store.tables.adapters import AdapterImportRow
 
 IDLE_TIMEOUT = timedelta(minutes=1)
 """After this time without a report, no process works on an import."""

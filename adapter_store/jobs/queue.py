@@ -10,8 +10,8 @@ from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.jobs.job import Job, JobStatus, Order
 from loragate.adapter_store.jobs.lease import LEASE
 from loragate.adapter_store.jobs.rows import job_of
-from loragate.adapter_store.tables.base import TenantRow
 from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.tables.tenants import TenantRow
 
 MAX_ATTEMPTS = 3  # without progress: a job that kills its worker repeatedly is the cause itself
 _TRIES = 8

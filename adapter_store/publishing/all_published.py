@@ -17,7 +17,7 @@ from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.imports.lease import WaitingImport, next_waiting
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.publishing.deferred import Due, next_due
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import utc_now
 
 _PAIRS = 500  # in one query

@@ -16,7 +16,8 @@ from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatu
 from loragate.adapter_store.adapters.versions import is_deferred, version_columns, version_of
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.publishing.staging import StagedAdapter
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, DeferredPublicationRow, TenantRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow, DeferredPublicationRow
+from loragate.adapter_store.tables.tenants import TenantRow
 from loragate.adapter_store.timestamps import utc_now
 
 TRY = timedelta(seconds=90)

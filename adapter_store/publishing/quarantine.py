@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.blobs.blobs import StoredAdapter, TenantBlobs
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.peft_format.digest import StreamDigest
 from loragate.peft_format.errors import AdapterRejected
 

@@ -20,7 +20,7 @@ from loragate.adapter_store.adapters.versions import find_adapter, is_deferred, 
 from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.publishing.staging import StagedAdapter
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.recovery import RestorationRow
 from loragate.adapter_store.timestamps import utc_now

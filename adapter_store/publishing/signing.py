@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.signatures.policy import SignaturePolicy, TenantPolicy
-from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.adapters import AdapterVersionRow
+from loragate.adapter_store.tables.tenants import TenantRow
 
 
 class TenantSignatures:

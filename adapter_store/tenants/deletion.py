@@ -8,8 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.tables.files import FileRow
+from loragate.adapter_store.tables.tenants import TenantRow
 
 ROWS = 1000  # of each kind in one transaction: others' writers wait for it
 

@@ -17,8 +17,8 @@ from loragate.adapter_store.jobs.job import JobStatus
 from loragate.adapter_store.limits import UNLIMITED_TENANT, TenantLimits
 from loragate.adapter_store.names import check_label, could_be_id
 from loragate.adapter_store.signatures.policy import SignaturePolicy
-from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
 from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 from loragate.adapter_store.tenants.deletion import delete_owned
 from loragate.adapter_store.tenants.tenant import Tenant
 from loragate.adapter_store.timestamps import utc_now

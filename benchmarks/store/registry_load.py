@@ -15,16 +15,16 @@ from loragate.adapter_store.adapters.search_text import search_text
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.ids import new_id
-from loragate.adapter_store.tables.base import (
+from loragate.adapter_store.tables.adapters import (
     AdapterAliasRow,
     AdapterRow,
     AdapterTagRow,
     AdapterVersionRow,
     AliasTargetRow,
-    Base,
-    EngineManifestRow,
-    TenantRow,
 )
+from loragate.adapter_store.tables.base import Base
+from loragate.adapter_store.tables.installation import EngineManifestRow
+from loragate.adapter_store.tables.tenants import TenantRow
 
 BASE_DIGEST = "sha256:" + "b" * 64
 RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # each occurs on one adapter

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from loragate.engine.adapters.pool import Copy
+from loragate.engine.adapters.slot import Copy
 from loragate.engine.adapters.staging_buffers import Staging
 from loragate.engine.layers.patch import Patch, Patchable
 from loragate.kernels.cpu.openmp import compute_with

@@ -1,97 +1,29 @@
-"""Adapters on the device: paged in from host memory on demand, evicted least recently used first, never while in use.
+"""Adapters on the device: paged in from host memory on demand, evicted least used first, never while in use.
 
 Storage → host: a reader thread reads, checks and lays out an adapter's files. Host → device: a copier thread fills
 pages that were reserved for it; on a CPU there is nothing to copy. Neither stops the step loop, which calls all methods
 here, between steps.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from torch import Tensor
-
-from loragate.engine.adapters.arena import PAGE, AdapterArena, Run
+from loragate.engine.adapters.arena import PAGE, AdapterArena
 from loragate.engine.adapters.host_tier import HostTier
-from loragate.engine.layers.patch import HostAdapter, Patch, Patchable, views
+from loragate.engine.adapters.slot import Copy, Resident, Slot, StaleSlot
+from loragate.engine.adapters.use_frequency import UseFrequency
+from loragate.engine.layers.patch import HostAdapter, Patch, Patchable
 from loragate.engine.runtime.copy_stream import Event, Mark
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 _MAX_READS = 4
-
-
-class StaleSlot(Exception):
-    """A sequence's slot was reassigned while it held it, so it must not decode."""
+_SAMPLE = 64  # uses per slot after which counts of uses are halved
 
 
 class AdapterTooLarge(Exception):
     """The adapter takes more device memory than there is, or than one adapter may take; the message says which."""
-
-
-@dataclass(eq=False, slots=True)
-class Slot:
-    """A place in the tables of the base model's modules, for one adapter."""
-
-    index: int
-    key: AdapterKey | None = None
-    generation: int = 0  # number of adapters that were here
-    references: int = 0  # sequences in flight
-    resident: bool = False  # false while its pages are being filled
-    reserved_for: Sequence | None = None  # the sequence whose request loaded it, until its first use
-    last_used: int = 0
-    read_until: Event | None = None  # device event after the last step of a sequence in flight
-    runs: tuple[Run, ...] = ()
-    modules: tuple[Patchable, ...] = ()
-    invocation: tuple[int, ...] | None = None  # of the adapter, see HostAdapter
-    rank: int = 0  # of the adapter, see HostAdapter
-
-    @property
-    def unused(self) -> bool:
-        """Whether no sequence uses it and no adapter is being copied to it."""
-        return self.references == 0 and (self.resident or self.key is None)
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """An adapter on the device."""
-
-    key: AdapterKey
-    slot: int
-    sequences: int  # number in flight on it
-    pinned: bool
-    rank: int  # the largest of its modules
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Work for the copier: fill the slot's pages, off the step loop, once the device has passed the events `after`."""
-
-    slot: int
-    generation: int
-    host: HostAdapter
-    arena: AdapterArena
-    runs: tuple[Run, ...]
-    after: tuple[Event, ...] = ()
-
-    def pieces(self, max_bytes: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """Yield at most `max_bytes` bytes of the host's memory at a time, with their targets on the device in order."""
-        start = stop = 0
-        targets: list[Tensor] = []
-        for run, size in zip(self.runs, self.host.sizes, strict=True):
-            for target in self.arena.memory(run)[:size].split(max_bytes):
-                if stop + target.nbytes - start > max_bytes:
-                    yield self.host.memory[start:stop], targets
-                    start, targets = stop, []
-                targets.append(target)
-                stop += target.nbytes
-        if targets:
-            yield self.host.memory[start:stop], targets
-
-    def patches(self) -> dict[Patchable, Patch]:
-        """Return the patches with their tensors on the device."""
-        pairs = zip(self.host.patches.items(), self.runs, strict=True)
-        return {m: patch.on(views(self.arena.memory(run), patch.tensors)) for (m, patch), run in pairs}
 
 
 @dataclass(slots=True)
@@ -123,6 +55,7 @@ class AdapterPool:
         request_copy: Callable[[Copy], None],
         max_full_weight_bytes: int | None = None,
         mark: Mark = lambda: None,
+        frequency: UseFrequency | None = None,
     ) -> None:
         self._slots = [Slot(i) for i in range(slots)]
         self._by_key: dict[AdapterKey, Slot] = {}
@@ -138,6 +71,7 @@ class AdapterPool:
         self._pinned: frozenset[AdapterKey] = frozenset()
         self._retiring: set[AdapterKey] = set()
         self._clock = count(1)
+        self._frequency = frequency or UseFrequency(_SAMPLE * slots)
         self.counters = PoolCounters()
         self.loaded: Callable[[AdapterKey], None] = lambda _: None
         """Called for every adapter that was loaded to the device."""
@@ -163,6 +97,11 @@ class AdapterPool:
             if slot.resident and (key := slot.key) is not None
         ]
 
+    def is_resident(self, key: AdapterKey) -> bool:
+        """Return whether the adapter can be acquired."""
+        slot = self._by_key.get(key)
+        return slot is not None and slot.resident
+
     def acquire(self, key: AdapterKey) -> SlotLease | None:
         """Hold the adapter's slot if it is resident; it stays until `release`."""
         slot = self._by_key.get(key)
@@ -171,6 +110,7 @@ class AdapterPool:
         slot.references += 1
         slot.reserved_for = None
         slot.last_used = next(self._clock)
+        self._frequency.record(key)
         return SlotLease(slot.index, slot.generation, slot.invocation)
 
     def release(self, lease: SlotLease) -> None:
@@ -313,7 +253,7 @@ class AdapterPool:
     def _place(self, key: AdapterKey, host: HostAdapter, sequence: Waiter, *, overdue: bool) -> bool:
         """Find a slot and pages for a host copy, with as few evictions as possible, and install or copy it."""
         evictable = [s for s in self._slots if self._is_evictable(s, overdue=overdue)]
-        evictable.sort(key=lambda s: (s.key is not None, s.last_used))
+        evictable.sort(key=lambda s: (s.key is not None, self._frequency[s.key], s.last_used))
         room = self._arena.free + sum(r.count for s in evictable for r in s.runs)
         if not evictable or room < self._arena.pages_for(host.sizes):
             return False

@@ -33,7 +33,7 @@ class ModelRunner:
     def __init__(self, base: BaseModel, last: LastTokens, graphs: StepGraphs | None = None) -> None:
         self._base = base
         self.last = last
-        self._segments = SegmentCache()
+        self._segments = SegmentCache(batch_invariant=base.context.batch_invariant)
         self._head = base.model.get_output_embeddings()
         self.graphs = graphs
 
@@ -72,7 +72,8 @@ class ModelRunner:
 
     def _launch(self, packed: PackedRows) -> Tensor:
         """Compute the logits of the step's `logit_rows`."""
-        batch = build_batch(packed, self._base.device, self._segments)
+        invariant = self._base.context.batch_invariant
+        batch = build_batch(packed, self._base.device, self._segments, batch_invariant=invariant)
         pooled = _pooled_rows(packed)
         with self._base.context.running(batch):
             logits = self._pool(batch, pooled) if pooled else forward(self._base, self.last, batch)

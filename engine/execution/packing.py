@@ -10,7 +10,7 @@ from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.runtime.arrays import Integers
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.attention_rows import DecodeRows, PrefillRows
-from loragate.kernels.segments import Segment, segments_from
+from loragate.kernels.segments import LONG, Segment, segments_from
 from loragate.kernels.transfers import to_device
 
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
@@ -88,9 +88,13 @@ def decode_first(rows: Iterable[tuple[Sequence, int]]) -> list[tuple[Sequence, i
 
 
 class SegmentCache:
-    """Returns the identical tuple while the composition of the batch stays, so that prepared work can be reused."""
+    """Returns the identical tuple while the composition of the batch stays, so that prepared work can be reused.
 
-    def __init__(self) -> None:
+    If `batch_invariant`, segments are cut, so that all are computed with the tiling of decode.
+    """
+
+    def __init__(self, *, batch_invariant: bool = False) -> None:
+        self._batch_invariant = batch_invariant
         self._known: dict[bytes, tuple[Segment, ...]] = {}
 
     def get(self, slots: list[int]) -> tuple[Segment, ...]:
@@ -100,16 +104,20 @@ class SegmentCache:
         if known is None:
             if len(self._known) >= _COMPOSITIONS:
                 self._known.clear()
-            known = self._known[numbers.tobytes()] = segments_from(numbers)
+            found = segments_from(numbers)
+            known = self._known[numbers.tobytes()] = _cut(found) if self._batch_invariant else found
         return known
 
 
-def build_batch(packed: PackedRows, device: torch.device, segments: SegmentCache) -> StepBatch:
+def build_batch(
+    packed: PackedRows, device: torch.device, segments: SegmentCache, *, batch_invariant: bool = False
+) -> StepBatch:
     """Return the step's batch in its actual size.
 
-    If no sequence reaches the end of its tokens, the last row's logits are computed and ignored.
+    If no sequence reaches the end of its tokens, the last row's logits are computed and ignored. If `batch_invariant`,
+    single tokens are chunks of prefill, because decode sums in another order.
     """
-    singles = [s for s, tokens in packed.entries if tokens == 1]
+    singles = [] if batch_invariant else [s for s, tokens in packed.entries if tokens == 1]
     prefills, row = [], len(singles)
     for sequence, tokens in packed.entries[len(singles) :]:
         keys = to_device(sequence.places[: sequence.computed + tokens], device)
@@ -125,6 +133,16 @@ def build_batch(packed: PackedRows, device: torch.device, segments: SegmentCache
         segments=segments.get(packed.slots),
         logit_rows=to_device(wanted, device),
         logit_segments=segments.get([packed.slots[row] for row in wanted]),
+    )
+
+
+def _cut(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Cut segments into pieces that are too short for the tiling of prefill."""
+    piece = LONG // 2
+    return tuple(
+        Segment(segment.slot, start, min(start + piece, segment.stop))
+        for segment in segments
+        for start in range(segment.start, segment.stop, piece)
     )
 
 

@@ -66,6 +66,7 @@ class PaddedShape:
     tile_rows: int  # rows of an attention tile
     dtype: torch.dtype
     scratch: int  # the place in the cache for the keys and values of padding rows
+    batch_invariant: bool = False  # single tokens are chunks of prefill, and all segments have the tiling of decode
 
     @property
     def fields(self) -> dict[str, tuple[int, ...]]:
@@ -91,6 +92,8 @@ class PaddedShape:
 
     @property
     def _attention_tiles(self) -> int:
+        if self.batch_invariant:
+            return self.rows // self.tile_rows + min(self.sequences, self.rows)
         return 0 if self.rows == 1 else self.rows // self.tile_rows + min(self.sequences, self.rows // 2)
 
     @property
@@ -102,8 +105,8 @@ class PaddedShape:
 
     @property
     def _has_prefill(self) -> bool:
-        """Whether the step has launches for long prompts, which steps of single tokens skip."""
-        return self.rows > self.sequences
+        """Whether the step has LoRA launches for long prompts, which steps of single tokens skip."""
+        return self.rows > self.sequences and not self.batch_invariant
 
     def views(self, memory: Memory) -> dict[str, Memory]:
         """Return the fields within a vector of all numbers, or of fewer if it has tables for fewer sequences."""
@@ -152,7 +155,7 @@ class PaddedShape:
             used = -(-stop // self.page)
             f["tables"][index, :used] = sequence.places[: stop : self.page] // self.page
             f["owners"][row : row + tokens] = index
-            if tokens == 1:
+            if tokens == 1 and not self.batch_invariant:
                 f["lengths"][index] = stop
             else:
                 for at in range(0, tokens, self.tile_rows):

@@ -43,7 +43,8 @@ class StepBatch:
 class ForwardContext:
     """The batch that the model computes now, for the attention and LoRA modules inside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, batch_invariant: bool = False) -> None:
+        self.batch_invariant = batch_invariant  # whether a row's last bits must not depend on the rest of the batch
         self._batch: StepBatch | None = None
         self._called: set[tuple[int, int]] = set()  # module and slot
         self.sync_tables: Callable[[], None] = lambda: None

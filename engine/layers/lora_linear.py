@@ -17,7 +17,7 @@ from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense
 from loragate.kernels.base_output import Affine
 from loragate.kernels.lora_weights import LoraWeights
 from loragate.kernels.memory_advice import page_out
-from loragate.kernels.packed_linear import PackedLinear
+from loragate.kernels.packed_linear import PackedLinear, in_blocks
 from loragate.kernels.segmented_lora import LoraTable
 from loragate.kernels.segments import FixedSegments
 
@@ -67,7 +67,7 @@ class LoraGroup:
 
     def _compute(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
-        y = self.linear(rows)
+        y = in_blocks(self.linear, rows) if self.context.batch_invariant else self.linear(rows)
         segments = self.context.batch.segments_for(rows.shape[0])
         if self.adapters.weights or isinstance(segments, FixedSegments):
             self.adapters.add(y, rows, segments)

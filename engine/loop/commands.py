@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loragate.engine.adapters.pool import Copy
+from loragate.engine.adapters.slot import Copy
 from loragate.engine.grammar.compiler import Compiled
 from loragate.engine.grammar.spec import Grammar
 from loragate.engine.layers.patch import HostAdapter, Patch, Patchable

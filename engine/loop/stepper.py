@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from loragate.engine.adapters.pool import AdapterPool, StaleSlot
+from loragate.engine.adapters.pool import AdapterPool
+from loragate.engine.adapters.slot import StaleSlot
 from loragate.engine.execution.last_tokens import append_placeholders
 from loragate.engine.execution.model_runner import ModelRunner
 from loragate.engine.grammar.compiler import GrammarCompiler

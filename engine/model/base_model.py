@@ -150,13 +150,16 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
     return model
 
 
-def prepare(model: PreTrainedModel) -> BaseModel:
-    """Trace the plain model and replace its layers by ours."""
+def prepare(model: PreTrainedModel, *, batch_invariant: bool = False) -> BaseModel:
+    """Trace the plain model and replace its layers by ours.
+
+    If `batch_invariant`, the last bits of a row do not depend on how many rows are computed with it.
+    """
     try:
         traced = trace(model)
     except RuntimeError as error:
         raise ModelRejected(f"{type(model).__name__} cannot be served: {error}") from error
-    context = ForwardContext()
+    context = ForwardContext(batch_invariant=batch_invariant)
     modules = dict(model.named_modules())
     parameter = next(model.parameters())
     if gpu.serves(parameter.device):

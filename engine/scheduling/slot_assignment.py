@@ -34,10 +34,7 @@ class SlotAssignment:
         return self._history.find(key).token_cost
 
     def is_resident(self, key: AdapterKey) -> bool:
-        lease = self._adapters.acquire(key)
-        if lease is not None:
-            self._adapters.release(lease)
-        return lease is not None
+        return self._adapters.is_resident(key)
 
     def note_waiting(self, queue: AdapterQueue) -> None:
         """Note that a sequence joined the queue."""

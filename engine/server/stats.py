@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from itertools import chain
 
 from loragate.engine.adapters.disk_tier import DiskTier
-from loragate.engine.adapters.pool import AdapterPool, Resident
+from loragate.engine.adapters.pool import AdapterPool
+from loragate.engine.adapters.slot import Resident
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.counters import AdapterCounts, Histogram
@@ -24,7 +25,10 @@ BASE_MODEL_ID = "base"
 def build_stats(
     core: EngineCore, disk: DiskTier, request: pb.StatsRequest, on_disk: Iterable[AdapterKey] = ()
 ) -> pb.StatsResponse:
-    """Counters and gauges as of the last step. `on_disk` are adapters whose files are there, those used last first."""
+    """Return counters and gauges as of the last step.
+
+    `on_disk` are adapters whose files are there, those used last first.
+    """
     metrics, pool = core.metrics, core.adapters
     residents = [_resident(resident) for resident in pool.residents()]
     demand = _demand(core)
@@ -82,7 +86,7 @@ def build_stats(
 
 
 def _demand(core: EngineCore) -> list[pb.Demand]:
-    """Adapters with open completions, the busiest in the batch first."""
+    """Return adapters with open completions, the busiest in the batch first."""
     opened = core.metrics.open()
     running: dict[AdapterKey | None, int] = {}
     for sequence in list(core.scheduler.running):

@@ -78,11 +78,19 @@ def load(config: EngineConfig) -> LoadedModel:
     shorten_switch_interval()
     if (threads := config.threads or most_threads()) != torch.get_num_threads():
         torch.set_num_threads(threads)
+    _sum_in_single_precision()
     try:
         with _quiet_transformers():
             return _load(config)
     finally:
         end_team()
+
+
+def _sum_in_single_precision() -> None:
+    """Forbid cuBLAS to add up the parts of a product in half precision, as torch allows by default."""
+    products = torch.backends.cuda.matmul
+    products.allow_bf16_reduced_precision_reduction = False
+    products.allow_fp16_reduced_precision_reduction = False
 
 
 @contextmanager
@@ -109,7 +117,7 @@ def _load(config: EngineConfig) -> LoadedModel:
     log.info("checking the packed model against transformers' own")
     expected = self_check.reference(plain, self_check.check_lengths(plain.config, max_model_len))
     found = targets(plain)
-    base = prepare(plain)
+    base = prepare(plain, batch_invariant=config.batch_invariant == "on" and choose_device(config).type == "cuda")
     self_check.verify(base, expected)
     where = layout(base, found, config.max_lora_rank)
     digest = base_digest(directory, config.cache_dir / "base-digests.json")
@@ -259,6 +267,7 @@ def padded_shapes(base: BaseModel, config: EngineConfig, max_model_len: int, scr
             tile_rows=min(tile_rows(cache, base.dtype) for cache in caches),
             dtype=base.dtype,
             scratch=scratch,
+            batch_invariant=base.context.batch_invariant,
         )
         for rows in sizes(config.max_batch_tokens, config.max_batch_size)
     ]

@@ -172,7 +172,7 @@ class StreamingTokenFile:
         self._count: int | None = None
 
     def __contains__(self, index: int) -> bool:
-        """Whether the sequence has been published."""
+        """Return whether the sequence has been published."""
         if index < 0:
             return False
         if index + 1 >= len(self._slots):

@@ -28,11 +28,11 @@ class RunControl:
         self._waiting = asyncio.Event()  # for lines
 
     def on_step(self) -> None:
-        """The trainer has completed a step, so there were lines."""
+        """Note that the trainer has completed a step, so there were lines."""
         self._waiting.clear()
 
     def on_waiting(self) -> None:
-        """The trainer waits for lines."""
+        """Note that the trainer waits for lines."""
         self._waiting.set()
 
     @asynccontextmanager

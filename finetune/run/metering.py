@@ -28,7 +28,7 @@ class TrainingMeter:
         self._metered_at = time.monotonic()
 
     def on_step(self, step: int) -> None:
-        """A step is done."""
+        """Note that a step is done."""
         self._step = max(step, self._step)
 
     @asynccontextmanager

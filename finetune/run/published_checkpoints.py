@@ -32,8 +32,10 @@ class CheckpointSpacing:
     interval: int
 
     def includes(self, step: int, last: int) -> bool:
-        """Whether to publish this checkpoint: never the final one (that is the result), nor one too close to `last`,
-        the step that was published last."""
+        """Return whether to publish this checkpoint.
+
+        Never the final one, which is the result, nor one too close to `last`, the step that was published last.
+        """
         if self.steps is None:
             return step in {self.interval << doubled for doubled in range(MAX_PUBLISHED)}
         return step < self.steps and step * MAX_PUBLISHED // self.steps != last * MAX_PUBLISHED // self.steps

@@ -175,7 +175,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> bytes:
-    """Rows of text and numbers. None is an empty cell."""
+    """Return rows of text and numbers. None is an empty cell."""
     lines = io.StringIO()
     csv.writer(lines).writerows([_cell(value) for value in row] for row in rows)
     return lines.getvalue().encode()

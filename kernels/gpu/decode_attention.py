@@ -266,13 +266,16 @@ def variants() -> Iterator[Variant]:
         tables = {"tables": POINTERS["int64"], "lengths": POINTERS["int64"]}
         results = {"partial": POINTERS["float32"], "stats": POINTERS["float32"]}
         numbers = {"places": "i32", "table_stride": "i32", "sequences": "i32", "window": "i32"}
+        constants = _constants(heads, kv_heads, dim, dim, dtype, case.format) | {"PAGE": PAGE}
         yield Variant(
             f"attend {case}",
             split_kv_kernel,
             case.pointers | tables | results | numbers | {"scale": "fp32", "softcap": "fp32"},
-            _constants(heads, kv_heads, dim, dim, dtype, case.format) | {"PAGE": PAGE},
+            constants,
             read_bytes=2 * storage.itemsize * sequences * length * kv_heads * dim,
             flops=4 * sequences * length * heads * dim,
+            loop_bytes=2 * storage.itemsize * constants["BLOCK"] * dim,
+            iterations=KV_CHUNK // constants["BLOCK"],
             stages=_STAGES,
             aligned=frozenset({*case.pointers, *results, "table_stride"}),
         )

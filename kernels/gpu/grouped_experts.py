@@ -255,5 +255,7 @@ def variants() -> Iterator[Variant]:
                     | ({} if biased else {"biases": None}),
                     read_bytes=size * (experts * inputs * outputs + routed * (inputs + outputs)),
                     flops=2 * routed * inputs * outputs,
+                    loop_bytes=size * tiling.block_n * tiling.block_k,
+                    iterations=inputs // tiling.block_k,
                     aligned=frozenset({*tensors, *sizes, other} - {"experts"}),
                 )

@@ -285,6 +285,8 @@ def variants() -> Iterator[Variant]:
                 common | {"RANKS": tiling.ranks, "BLOCK_K": tiling.block_k, "LOOPS": dtype != "bfloat16"},
                 read_bytes=size * inputs * (rows + adapters * ranks),
                 flops=2 * rows * inputs * ranks,
+                loop_bytes=size * tiling.block_k * tiling.ranks,
+                iterations=inputs // (tiling.block_k * tiling.splits),
                 stages=tiling.stages,
                 aligned=frozenset({"x", "shrunk", "in_features", "x_stride", "shrunk_stride", "split_stride"}),
             )
@@ -298,5 +300,6 @@ def variants() -> Iterator[Variant]:
                 warps=_warps(tiling.rows, tiling.block_n),
                 read_bytes=scratch + size * outputs * (2 * rows + adapters * ranks // len(widths)),
                 flops=2 * rows * outputs * ranks // len(widths),
+                loop_bytes=size * RANK_CHUNK * tiling.block_n,
                 aligned=frozenset({"out", "shrunk", "out_stride", "shrunk_stride", "split_stride"}),
             )

@@ -8,6 +8,7 @@ POINTERS = {
     "float32": "*fp32",
     "float16": "*fp16",
     "bfloat16": "*bf16",
+    "float64": "*fp64",
     "int64": "*i64",
     "int8": "*i8",
     "float8_e4m3fn": "*u8",  # its bits, see `quantization`
@@ -25,6 +26,9 @@ class Variant:
     constants: Mapping[str, Any]
     read_bytes: int  # of a typical launch, which `name` describes
     flops: int
+    loop_bytes: int = 0  # of weights or of the cache, that a block reads in an iteration of its innermost loop
+    iterations: int = 1  # of that loop, in a block of the launch
     warps: int = 4
     stages: int = 3
+    min_arch: int = 0
     aligned: frozenset[str] = frozenset()  # arguments that are multiples of 16

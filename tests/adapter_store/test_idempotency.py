@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.idempotency import IdempotencyClaim, StoredResponse
-from loragate.adapter_store.tables.base import IdempotencyReplyRow
+from loragate.adapter_store.tables.tenants import IdempotencyReplyRow
 
 
 async def _claim(

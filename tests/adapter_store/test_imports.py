@@ -12,7 +12,7 @@ from loragate.adapter_store.imports import repository as imports
 from loragate.adapter_store.imports.lease import MAX_ATTEMPTS
 from loragate.adapter_store.imports.rows import INTERRUPTED, ImportStatus
 from loragate.adapter_store.publishing.probe import no_probe
-from loragate.adapter_store.tables.base import AdapterImportRow
+from loragate.adapter_store.tables.adapters import AdapterImportRow
 from loragate.adapter_store.timestamps import utc_now
 from tests.adapter_store.conftest import HeldProbe
 

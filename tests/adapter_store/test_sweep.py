@@ -12,8 +12,9 @@ from loragate.adapter_store.blobs import s3
 from loragate.adapter_store.errors import StorageFull
 from loragate.adapter_store.files.file import FileFacts, Purpose
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.adapters import AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
+from loragate.adapter_store.tables.tenants import TenantRow
 from loragate.adapter_store.tenants import deletion
 from loragate.adapter_store.timestamps import utc_now
 

@@ -21,7 +21,7 @@ from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher
 from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.notices.notices import LocalNotices
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 from loragate.gateway.app import create_app
 from loragate.gateway.auth import authenticator as authenticator_module
 from loragate.gateway.auth.authenticator import Authenticator

@@ -18,8 +18,8 @@ from loragate.cli.client.http.api import Api, ConnectionFailed
 from loragate.cli.data_dir.client_certificate import with_client_certificate
 from loragate.cli.settings.load import load
 from loragate.engine.server_tls import TlsFiles
+from loragate.gateway.connections import acceptor
 from loragate.gateway.connections.tls import ClientTls
-from loragate.gateway.http import acceptor
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.grpc_client import Client

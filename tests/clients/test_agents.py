@@ -131,7 +131,7 @@ def test_a_task(agent: Agent, server: RunningServer, environments: Environments,
 @both
 def test_a_wrong_key(agent: Agent, server: RunningServer, environments: Environments, tmp_path: Path) -> None:
     with recording(server.base_url) as recorder:
-        done = run(agent, environments, recorder, tmp_path, "lg-of-nobody")
+        done = run(agent, environments, recorder, tmp_path, "lg-invalid")
     assert done.returncode != 0
     assert "This API key is not valid." in done.stdout + done.stderr
 
@@ -141,9 +141,9 @@ def test_an_unknown_model(
     agent: Agent, server: RunningServer, environments: Environments, key: str, tmp_path: Path
 ) -> None:
     with recording(server.base_url) as recorder:
-        done = run(agent, environments, recorder, tmp_path, key, model="nobodys")
+        done = run(agent, environments, recorder, tmp_path, key, model="unknownModel")
     assert done.returncode != 0
-    assert "nobodys" in done.stdout + done.stderr
+    assert "unknownModel" in done.stdout + done.stderr
     assert 404 in [each.status for each in recorder.sent]
 
 

@@ -32,7 +32,7 @@ USUAL = {**ANSWERS, "tool": FORECAST, "structured": PLACE}
 OF_OPENAI = {"wrong_key": "AuthenticationError", "unknown_model": "NotFoundError"}
 OF_THE_AI_SDK = {"wrong_key": "APICallError 401", "unknown_model": "APICallError 404"}
 NOT_STORED = "items are not stored here: send store=false, or the item itself."
-NOT_A_MODEL = "The model 'nobodys' does not exist or you do not have access to it."
+NOT_A_MODEL = "The model 'unknownModel' does not exist or you do not have access to it."
 
 PYTHON: dict[str, dict[str, Any]] = {
     "openai": USUAL | OF_OPENAI | {
@@ -118,7 +118,7 @@ def run(server: RunningServer, client: str, folder: Path, *command: str | Path) 
         assert done.returncode == 0, done.stderr[-4000:]
     assert recorder.sent
     if recordings.RECORDING:
-        names = {key: recordings.KEY, "lg-of-nobody": recordings.WRONG_KEY, str(folder): "/home/user"}
+        names = {key: recordings.KEY, "lg-invalid": recordings.WRONG_KEY, str(folder): "/home/user"}
         recordings.write(client, recorder.sent, names)
     return done.stdout
 

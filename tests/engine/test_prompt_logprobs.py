@@ -190,7 +190,9 @@ def test_alternatives_do_not_depend_on_what_neighbours_want(start: Start) -> Non
     none, many = submit(engine, prompt_logprobs=0), submit(engine, prompt_logprobs=200)
     assert all(pairs == [] for pairs in scored(engine, none).top)
     assert all(len(pairs) == 96 for pairs in scored(engine, many).top), "no more than the vocabulary has"
-    assert [pairs[:TOP] for pairs in scored(engine, many).top] == scored(engine, submit(engine)).top
+    for pairs, alone in zip(scored(engine, many).top, scored(engine, submit(engine)).top, strict=True):
+        # The steps are cut by time, and a product's rounding depends on its number of rows.
+        assert dict(pairs[:TOP]) == pytest.approx(dict(alone), rel=1e-5)
     found = scored(engine, many)
     for token, logprob, rank, pairs in zip(PROMPT[1:], found.logprobs, found.ranks, found.top, strict=True):
         assert dict(pairs)[token] == logprob

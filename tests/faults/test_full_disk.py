@@ -53,15 +53,16 @@ async def test_a_disk_that_fills(
         async with gateway.http() as http:
             assert (await http.post("/v1/adapters", data={"name": "poet"}, files=files)).status_code == 201
             before = _used(small_disk)
-            large: Any = {"data": {"purpose": "fine-tune"}, "files": {"file": ("a", bytes(SIZE))}}
+            content = bytes(SIZE + 4096)  # more than the disk has when nothing else is on it
+            large: Any = {"data": {"purpose": "fine-tune"}, "files": {"file": ("a", content)}}
             rejected = await http.post("/v1/files", **large)
             assert (rejected.status_code, rejected.json()["error"]["code"]) == (507, "insufficient_storage")
             assert _used(small_disk) == before, "the partial file is removed"
             assert (await http.get("/v1/files")).json()["data"] == []
             said = await http.post("/v1/completions", json={"model": "poet", "prompt": "hello"})
             assert said.status_code == 200, said.text
-            for name, content in files.items():
-                assert (await http.get(f"/v1/adapters/poet/versions/1/files/{name}")).content == content
+            for name, stored in files.items():
+                assert (await http.get(f"/v1/adapters/poet/versions/1/files/{name}")).content == stored
             assert (await http.post("/v1/files", data=large["data"], files={"file": ("a", b"x")})).status_code == 200
 
 

@@ -1,5 +1,7 @@
 """Reference attention in float64, and a filled paged cache."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -17,8 +19,17 @@ VARIANTS = {
 }
 
 
+def options_on(device: torch.device, variant: str) -> AttentionOptions:
+    """Return the options of a variant with their tensors on the device."""
+    options = VARIANTS[variant]
+    return options if options.sinks is None else replace(options, sinks=options.sinks.to(device))
+
+
 def reference(query: Tensor, keys: Tensor, values: Tensor, options: AttentionOptions) -> Tensor:
-    """query [heads, q, dim] at the last q positions of keys [kv_heads, length, dim] → [heads, q, dim], float64."""
+    """query [heads, q, dim] at the last q positions of keys [kv_heads, length, dim] → [heads, q, dim], float64.
+
+    All on the host, as the tensors of `VARIANTS` are.
+    """
     groups = HEADS // KV_HEADS
     query, keys, values = query.double(), keys.double(), values.double()
     keys, values = keys.repeat_interleave(groups, 0), values.repeat_interleave(groups, 0)

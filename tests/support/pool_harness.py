@@ -7,7 +7,8 @@ import torch
 from loragate.engine.adapters.arena import PAGE, AdapterArena
 from loragate.engine.adapters.copier import perform
 from loragate.engine.adapters.host_tier import HostTier
-from loragate.engine.adapters.pool import AdapterPool, Copy
+from loragate.engine.adapters.pool import AdapterPool
+from loragate.engine.adapters.slot import Copy
 from loragate.engine.adapters.staging_buffers import Staging
 from loragate.engine.layers.patch import HostAdapter, pack
 from loragate.engine.runtime.copy_stream import Mark

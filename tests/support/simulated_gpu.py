@@ -122,8 +122,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(torch.cuda, name, stand_in)
     prepare = assembly.prepare
 
-    def prepared(model: Any) -> BaseModel:
-        base = prepare(model)
+    def prepared(model: Any, **options: Any) -> BaseModel:
+        base = prepare(model, **options)
         object.__setattr__(base, "device", GPU)
         return base
 

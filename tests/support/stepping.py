@@ -6,7 +6,8 @@ import torch
 
 from loragate.engine.adapters.arena import AdapterArena
 from loragate.engine.adapters.host_tier import HostTier
-from loragate.engine.adapters.pool import AdapterPool, Copy
+from loragate.engine.adapters.pool import AdapterPool
+from loragate.engine.adapters.slot import Copy
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.layers.patch import pack
 from loragate.engine.scheduling.scheduler import Limits, Scheduler

@@ -27,13 +27,9 @@ from typing import Literal
 from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.output import Completion, TextDelta, TokenLogprob
 from loragate.gateway.objects.inference.completion_head import TokenSums
-from loragate.gateway.objects.inference.response_output import (
-    CallItem,
-    CustomItem,
-    MessageItem,
-    ResponseEvent,
-    ThoughtItem,
-)
+from loragate.gateway.objects.inference.response_calls import CallItem, CustomItem
+from loragate.gateway.objects.inference.response_item import ResponseEvent
+from loragate.gateway.objects.inference.response_text import MessageItem, ThoughtItem
 from loragate.gateway.objects.inference.responses import (
     ItemStatus,
     OutputItem,

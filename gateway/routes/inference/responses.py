@@ -16,7 +16,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.objects.inference.response_events import ResponseEvents, whole_response
-from loragate.gateway.objects.inference.response_output import ResponseEvent
+from loragate.gateway.objects.inference.response_item import ResponseEvent
 from loragate.gateway.objects.inference.responses import ResponseHead, ResponseObject
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes

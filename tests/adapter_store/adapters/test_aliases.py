@@ -131,7 +131,7 @@ async def test_an_adapter_of_another_base_is_not_served(two_versions: Any, manif
 async def test_without_a_base_nothing_is_served(two_versions: Any) -> None:
     from sqlalchemy import delete
 
-    from loragate.adapter_store.tables.base import EngineManifestRow
+    from loragate.adapter_store.tables.installation import EngineManifestRow
 
     async with two_versions.store._database.operator(write=True) as session:
         await session.execute(delete(EngineManifestRow))

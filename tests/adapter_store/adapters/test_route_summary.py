@@ -14,7 +14,7 @@ from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.database.schema import downgrade, upgrade
 from loragate.adapter_store.errors import AdapterInvalid, StoreError
 from loragate.adapter_store.ids import new_id
-from loragate.adapter_store.tables.base import AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.tables.adapters import AdapterVersionRow, AliasTargetRow
 
 SHOWN = {"ready", "disabled", "quarantined"}
 

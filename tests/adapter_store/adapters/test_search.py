@@ -12,7 +12,7 @@ from loragate.adapter_store.adapters.search import Walk
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.database.schema import downgrade, upgrade
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.tables.base import AdapterRow
+from loragate.adapter_store.tables.adapters import AdapterRow
 
 FOUND = {
     "port-bot": ["support-bot-v2", "support-bot"],

@@ -14,7 +14,8 @@ from loragate.adapter_store.auth.principal import AdminPrincipal, Scope, TenantP
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import ApiKeyRow, UtcDateTime
+from loragate.adapter_store.tables.base import UtcDateTime
+from loragate.adapter_store.tables.tenants import ApiKeyRow
 from tests.adapter_store.conftest import SECRET_KEY
 
 

@@ -15,7 +15,7 @@ from loragate.adapter_store.errors import Conflict, WrongSecretKey
 from loragate.adapter_store.idempotency import IdempotencyClaim, StoredResponse
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
-from loragate.adapter_store.tables.base import ApiKeyRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow
 from loragate.adapter_store.timestamps import utc_now
 from tests.adapter_store.conftest import SECRET_KEY as OLD
 

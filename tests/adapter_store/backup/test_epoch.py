@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from loragate.adapter_store.errors import Conflict, Unavailable
 from loragate.adapter_store.journal import Journal
-from loragate.adapter_store.tables.base import AdapterRow
+from loragate.adapter_store.tables.adapters import AdapterRow
 from tests.adapter_store.backup.places import Place, new_key, publish_version
 
 on_sqlite = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)

@@ -17,7 +17,8 @@ from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, No
 from loragate.adapter_store.idempotency import StoredResponse
 from loragate.adapter_store.imports.rows import IDLE_TIMEOUT, INTERRUPTED
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import AdapterImportRow, Base
+from loragate.adapter_store.tables.adapters import AdapterImportRow
+from loragate.adapter_store.tables.base import Base
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.record import UsageRecord, usage_id_at
 from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery

@@ -17,7 +17,8 @@ from loragate.adapter_store.adapters.repository import AdapterRepository
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, UnscopedStatement, scoped
 from loragate.adapter_store.errors import NotFound
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, Base, TenantOwned
+from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.base import Base, TenantOwned
 
 ADAPTERS, VERSIONS = AdapterRow.__table__, AdapterVersionRow.__table__
 OTHERS, MINE = ADAPTERS.alias("others"), ADAPTERS.c.tenant_id == TENANT_PARAM

@@ -18,7 +18,7 @@ from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.imports.rows import ImportStatus
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import AdapterImportRow, DeferredPublicationRow
+from loragate.adapter_store.tables.adapters import AdapterImportRow, DeferredPublicationRow
 from loragate.adapter_store.tables.files import FileUploadRow
 from loragate.adapter_store.timestamps import utc_now
 from loragate.v1 import engine_pb2

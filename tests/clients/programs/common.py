@@ -7,7 +7,7 @@ from typing import Any
 
 SERVER, KEY = os.environ["LORAGATE_BASE_URL"], os.environ["LORAGATE_API_KEY"]
 BASE_URL = f"{SERVER}/v1"
-WRONG_KEY, UNKNOWN_MODEL = "lg-of-nobody", "nobodys"
+WRONG_KEY, UNKNOWN_MODEL = "lg-invalid", "unknownModel"
 ADAPTER, BASE = "pirate", "loragate-demo"
 QUESTION, SECOND = "What is the capital of France?", "What is the capital of Italy?"
 WEATHER = "What is the weather in Helsinki?"

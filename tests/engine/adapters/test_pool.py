@@ -13,7 +13,8 @@ from pool_harness import PoolHarness, key, waiting
 
 from loragate.engine.adapters.arena import PAGE, AdapterArena
 from loragate.engine.adapters.copier import perform
-from loragate.engine.adapters.pool import AdapterTooLarge, StaleSlot
+from loragate.engine.adapters.pool import AdapterTooLarge
+from loragate.engine.adapters.slot import StaleSlot
 from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 

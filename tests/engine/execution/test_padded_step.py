@@ -10,11 +10,12 @@ from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
 from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence, SlotLease
-from loragate.kernels.segments import PREFILL, UNUSED_SLOT, FixedSegments
+from loragate.kernels.segments import DECODE, PREFILL, UNUSED_SLOT, FixedSegments
 
 
-def shape(rows: int, sequences: int, dtype: torch.dtype) -> PaddedShape:
-    return PaddedShape(rows, min(rows, sequences), min(rows, sequences), 8, 64, 16, dtype, scratch=0)
+def shape(rows: int, sequences: int, dtype: torch.dtype, *, batch_invariant: bool = False) -> PaddedShape:
+    sequences = min(rows, sequences)
+    return PaddedShape(rows, sequences, sequences, 8, 64, 16, dtype, scratch=0, batch_invariant=batch_invariant)
 
 
 def step(chunks: list[tuple[int, int]]) -> PackedRows:
@@ -46,18 +47,20 @@ def tiled(shape: PaddedShape, packed: PackedRows) -> list[int]:
 chunks = st.lists(st.tuples(st.integers(-1, 2), st.sampled_from([1, 1, 1, 2, 15, 40, 64, 70])), min_size=1, max_size=80)
 
 
+@pytest.mark.parametrize("batch_invariant", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@given(chunks, st.sampled_from([(64, 64), (96, 64), (256, 64), (80, 80)]))
+@given(chunks, st.sampled_from([(64, 64), (96, 64), (256, 64), (80, 80), (1, 1)]))
 def test_every_row_is_in_one_tile_of_its_adapter(
-    dtype: torch.dtype, asked: list[tuple[int, int]], size: tuple[int, int]
+    dtype: torch.dtype, batch_invariant: bool, asked: list[tuple[int, int]], size: tuple[int, int]
 ) -> None:
-    room, wanted = shape(*size, dtype), []
+    room, wanted = shape(*size, dtype, batch_invariant=batch_invariant), []
     for chunk in asked:
         packed = step([*wanted, chunk])
         if room.takes(packed):
             wanted.append(chunk)
     packed = step(wanted)
-    assert tiled(room, packed)[: packed.rows] == packed.slots
+    if wanted:
+        assert tiled(room, packed)[: packed.rows] == packed.slots
 
 
 def test_decode_only_steps_skip_prefill_launches() -> None:
@@ -72,6 +75,20 @@ def test_decode_only_steps_skip_prefill_launches() -> None:
     assert PREFILL in tilings(shape(96, 64, torch.bfloat16))
     same = step([(1, 1)] * 64)
     assert tiled(shape(64, 64, torch.bfloat16), same) == [1] * 64
+
+
+def test_an_invariant_step_computes_every_row_as_prefill_and_every_adapter_as_decode() -> None:
+    """For all chunks that the others leave room for, a row is computed by the same kernels."""
+    room = shape(96, 24, torch.bfloat16, batch_invariant=True)
+    memory = np.empty(room.numbers, dtype=np.int64)
+    room.fill(memory, step([(1, 1)] * 20 + [(2, 70)]))
+    fields = room.views(memory)
+    assert not fields["lengths"].any()
+    covered = [row for first, rows, *_ in fields["attention_tiles"].tolist() for row in range(first, first + rows)]
+    assert sorted(covered) == list(range(90))
+    segments = room.batch(torch.from_numpy(memory), adapted=True).segments
+    assert isinstance(segments, FixedSegments)
+    assert [work.tiling for work in segments.work] == [DECODE]
 
 
 def test_only_existing_pages_are_written() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_models import greedy
 
-from loragate.engine.adapters.pool import Copy
+from loragate.engine.adapters.slot import Copy
 from loragate.engine.local import LocalEngine
 from loragate.engine.scheduling.step_budget import StepBound
 from loragate.engine.sequence.output import ErrorCode

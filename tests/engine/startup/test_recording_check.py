@@ -41,8 +41,8 @@ def test_a_recording_that_reads_freed_memory_is_discarded(
         assert graphs is not None
         assert {shape.rows for shape, _ in graphs.recordings} == set(sizes(24, 5)) - {4}
         assert (graphs.counters.recorded, graphs.counters.failed) == (2 * len(sizes(24, 5)) - 2, 2)
-        told = [record.getMessage() for record in caplog.records if "is discarded" in record.getMessage()]
-        assert [each.split(" is ")[0] for each in told] == [
+        logged = [record.getMessage() for record in caplog.records if "is discarded" in record.getMessage()]
+        assert [each.split(" is ")[0] for each in logged] == [
             "the recording of steps of 4 rows with adapters",
             "the recording of steps of 4 rows without adapters",
         ]

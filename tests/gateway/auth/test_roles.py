@@ -21,7 +21,7 @@ import loragate.v1
 from loragate.adapter_store.auth.principal import Scope
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import ApiKeyRow
+from loragate.adapter_store.tables.tenants import ApiKeyRow
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.dependencies.requirements import (

@@ -14,7 +14,7 @@ from loragate.adapter_store.jobs.job import JobRequest
 from loragate.adapter_store.notices.notices import LocalNotices, Notices
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import AdapterRow
+from loragate.adapter_store.tables.adapters import AdapterRow
 from loragate.adapter_store.tables.jobs import JobRow
 from loragate.finetune.jobs.model_name import tuned_name
 from loragate.gateway.config.gateway import GatewayConfig

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import IdempotencyReplyRow
+from loragate.adapter_store.tables.tenants import IdempotencyReplyRow
 from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway import tiny_model
 from tests.gateway.running_gateway import Gateway

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store.imports.rows import IDLE_TIMEOUT
-from loragate.adapter_store.tables.base import AdapterImportRow, DeferredPublicationRow
+from loragate.adapter_store.tables.adapters import AdapterImportRow, DeferredPublicationRow
 from loragate.adapter_store.timestamps import utc_now
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
 from loragate.gateway.config.gateway import GatewayConfig

@@ -1,5 +1,6 @@
-"""Every kernel compiles for GPUs that are not present, and none spills registers."""
+"""Every kernel compiles for GPUs that are not present, spills no registers, and keeps to its bound."""
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,13 @@ for variant in ahead.variants():
 ahead.variants = lambda: list(first.values())
 sys.argv = ["compile", "--target", "cuda:90"]
 sys.exit(ahead.main())
+"""
+SHRINK = "shrink bfloat16 rows16 k128 splits8"
+LOOPS = """
+import sys
+from loragate.kernels.compile import main
+sys.argv = ["compile", "--target", "cuda:90", "--loops"]
+sys.exit(main())
 """
 ALL = "import sys; from loragate.kernels.compile import main; sys.exit(main())"
 
@@ -43,8 +51,28 @@ def test_all_kernels_for_all_architectures() -> None:
     done = run(ALL)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()[1:]
-    assert len(lines) == len(ahead.variants()) * len(ahead.ARCHITECTURES)
+    assert len(lines) == sum(arch >= variant.min_arch for variant in ahead.variants() for arch in ahead.ARCHITECTURES)
     check_lines(lines)
+
+
+def test_innermost_loops_keep_to_their_bounds_and_stand_in_the_docs() -> None:
+    done = run(LOOPS)
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()
+    assert len(rows) == len(ahead.LOOP_HEADER) + len(json.loads(ahead.BOUNDS.read_text())[ahead.place(90)])
+    assert set(rows) <= set((ROOT / "docs" / "performance.md").read_text().splitlines()), done.stdout
+
+
+def test_a_kernel_below_its_bound_is_rejected_and_bounds_only_rise(tmp_path: Path) -> None:
+    bounds = tmp_path / "bounds.json"
+    bounds.write_text(json.dumps({ahead.place(90): {"rms norm bfloat16 128": 1e6, SHRINK: 1}}))
+    setup = f"from pathlib import Path; from loragate.kernels import compile; compile.BOUNDS = Path({str(bounds)!r})\n"
+    done = run(setup + LOOPS.replace("--loops", "--raise"))
+    assert done.returncode == 1
+    assert "1 of 2 kernels fall below their bound" in done.stderr
+    raised = json.loads(bounds.read_text())[ahead.place(90)]
+    assert raised["rms norm bfloat16 128"] == 1e6
+    assert raised[SHRINK] > 1
 
 
 ROOT = Path(__file__).parents[3]
@@ -75,7 +103,7 @@ sys.exit(ahead.main())
 """)
     assert done.returncode == 1, done.stderr
     assert "1 of 2 kernels spill registers" in done.stderr
-    name, _, _, _, spilled, *_ = done.stdout.splitlines()[2].rsplit(maxsplit=8)
+    name, _, _, _, spilled, *_ = done.stdout.splitlines()[2].rsplit(maxsplit=11)
     assert name == "spills"
     assert int(spilled) > 0
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, filled_cache, reference
+from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, filled_cache, options_on, reference
+from simulated_memory import DEVICE
 from thinned import thinned
 
 from loragate.kernels.attention_rows import DecodeRows
@@ -12,7 +13,6 @@ from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import gathered_decode_attention, write_kv
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
@@ -45,7 +45,7 @@ def queries(count: int, dtype: torch.dtype) -> torch.Tensor:
 def test_equals_plain_attention(variant: str, dtype: torch.dtype) -> None:
     cache, places, keys, values = filled_cache([1, 7, 32, 33, 70], 1)
     query = queries(5, dtype)
-    out = decode_attention(query, on_device(cache, dtype), rows_on_device(places), VARIANTS[variant])
+    out = decode_attention(query, on_device(cache, dtype), rows_on_device(places), options_on(DEVICE, variant))
     assert out.dtype == dtype
     for row in range(5):
         stored = keys[row].to(dtype), values[row].to(dtype)
@@ -59,12 +59,12 @@ def test_a_sequence_is_bitwise_the_same_alone_and_in_a_batch(variant: str) -> No
     cache, places, _, _ = filled_cache([16, 80])
     query = queries(2, torch.float32)
     alone = decode_attention(
-        query[:, :1], on_device(cache, torch.float32), rows_on_device(places[:1]), VARIANTS[variant]
+        query[:, :1], on_device(cache, torch.float32), rows_on_device(places[:1]), options_on(DEVICE, variant)
     )
     unused = sorted(set(range(1, PLACES)) - set(torch.cat(places).tolist()))
     write_kv(cache, torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
     together = decode_attention(
-        query, on_device(cache, torch.float32), rows_on_device(places, padding=16), VARIANTS[variant]
+        query, on_device(cache, torch.float32), rows_on_device(places, padding=16), options_on(DEVICE, variant)
     )
     assert torch.equal(alone[:, 0], together[:, 0])
 
@@ -78,7 +78,7 @@ def test_head_sizes_and_groups(key_dim: int, value_dim: int, kv_heads: int) -> N
     values = torch.randn(kv_heads, 40, value_dim, generator=generator)
     write_kv(cache, places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
     query = torch.randn(HEADS, 1, key_dim, generator=generator)
-    out = decode_attention(query.to(DEVICE), cache, rows_on_device([places]), VARIANTS["plain"]).cpu()
+    out = decode_attention(query.to(DEVICE), cache, rows_on_device([places]), options_on(DEVICE, "plain")).cpu()
     group = HEADS // kv_heads
     scores = query @ keys.repeat_interleave(group, 0).transpose(1, 2) * VARIANTS["plain"].scale
     assert torch.allclose(out, scores.softmax(-1) @ values.repeat_interleave(group, 0), atol=1e-5)
@@ -92,6 +92,6 @@ def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dt
     for mine, k, v in zip(places, keys, values, strict=True):
         write_kv(small, mine.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
     rows, query = rows_on_device(places), queries(3, torch.float32)
-    out = decode_attention(query, small, rows, VARIANTS[variant])
-    expected = gathered_decode_attention(query, small, rows, VARIANTS[variant])
+    out = decode_attention(query, small, rows, options_on(DEVICE, variant))
+    expected = gathered_decode_attention(query, small, rows, options_on(DEVICE, variant))
     assert torch.allclose(out, expected, atol=1e-5)

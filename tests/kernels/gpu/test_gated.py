@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from simulated_memory import DEVICE
 from thinned import thinned
 from torch import Tensor
 
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu.gated import gated
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter truncates
 
 

@@ -9,15 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_memory import DEVICE
 from torch import Tensor
 
-from loragate.kernels import gpu
 from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gpu.grouped_experts import HALVES, route_on_device
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
 from loragate.kernels.segments import segments_from
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EXPERTS, IN, OUT, TOP_K = 5, 136, 40, 2  # more inputs than a shrink program reads at a time
 RANKS = {0: 8, 1: 17, 3: 24, 4: 16}
 """Of the adapters by slot; that in slot 2 targets other parameters."""
@@ -31,13 +30,6 @@ POPULARITY: dict[str, Callable[[random.Random], int]] = {
 }
 SHAPES = (20, TOP_K), (9, EXPERTS), (1, EXPERTS), (17, 3), (5, EXPERTS)
 """Rows, and how many experts they choose from."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def kernels() -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "serves", lambda device: True)
-        yield
 
 
 def numbers(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from simulated_memory import DEVICE
 from torch import Tensor
 
 from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS, PLACES, KEY_DIM, VALUE_DIM = 3, 40, 24, 8
 TARGETS = torch.tensor([7, 39, 1, 20, 8])
 

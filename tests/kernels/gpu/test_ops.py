@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
+from attention import DIM, HEADS, KV_HEADS, PLACES, filled_cache, options_on
 from torch import Tensor
 
 from loragate.kernels.attention_rows import DecodeRows, PrefillRows
@@ -88,8 +88,8 @@ def test_attention(storage: torch.dtype | None) -> None:
     rows = DecodeRows(places[None], torch.tensor([40], device=DEVICE))
 
     def attend(query: Tensor) -> Tensor:
-        one = decode_attention(query[:, :1] * 2, cache, rows, VARIANTS["all"])
-        many = prefill_attention(query, cache, PrefillRows(0, 5, 35, places), VARIANTS["plain"])
+        one = decode_attention(query[:, :1] * 2, cache, rows, options_on(DEVICE, "all"))
+        many = prefill_attention(query, cache, PrefillRows(0, 5, 35, places), options_on(DEVICE, "plain"))
         return torch.cat([one, many], dim=1) + 1
 
     query = numbers(HEADS, 5, DIM)

@@ -6,7 +6,8 @@ import random
 
 import pytest
 import torch
-from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
+from attention import DIM, HEADS, KV_HEADS, PLACES, filled_cache, options_on
+from simulated_memory import DEVICE
 from torch import Tensor
 
 from loragate.kernels import gpu, segmented_experts
@@ -33,7 +34,6 @@ from loragate.kernels.segments import (
     segments_from,
 )
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PAGE = 8
 LENGTHS, CHUNKS = [40, 1, 61, 33], [1, 1, 5, 20]
 """Two sequences that decode, then two chunks of prefill behind some context."""
@@ -46,29 +46,31 @@ def numbers(*shape: int) -> Tensor:
 
 @pytest.fixture(params=["kernels", "torch"])
 def computed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(gpu, "serves", lambda device: request.param == "kernels")
+    if request.param == "torch":
+        monkeypatch.setattr(gpu, "serves", lambda device: False)
     monkeypatch.setattr(prefill, "QUERIES", 16)
     return str(request.param)
 
 
 @pytest.mark.parametrize("variant", ["plain", "all"])
 def test_attention(variant: str, computed_by: str) -> None:
+    options = options_on(DEVICE, variant)
     plain, places, _, _ = filled_cache(LENGTHS, block=PAGE)
     cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE)
     cache.keys.copy_(plain.keys)
     cache.values.copy_(plain.values)
     query = numbers(HEADS, ROWS, DIM)
-    found = padded_attention(query, cache, padded(places), VARIANTS[variant])
+    found = padded_attention(query, cache, padded(places), options)
     assert found.isfinite().all()
     table = torch.zeros(2, 48, dtype=torch.int64)
     for row in range(2):
         table[row, : LENGTHS[row]] = places[row]
     rows = DecodeRows(table.to(DEVICE), torch.tensor(LENGTHS[:2], device=DEVICE))
-    expected = [decode.decode_attention(query[:, :2], cache, rows, VARIANTS[variant])]
+    expected = [decode.decode_attention(query[:, :2], cache, rows, options)]
     start = 2
     for mine, length, chunk in list(zip(places, LENGTHS, CHUNKS, strict=True))[2:]:
         one = PrefillRows(start, start + chunk, length - chunk, mine.to(DEVICE))
-        expected.append(prefill.prefill_attention(query[:, start : start + chunk], cache, one, VARIANTS[variant]))
+        expected.append(prefill.prefill_attention(query[:, start : start + chunk], cache, one, options))
         start += chunk
     same(found[:, :start], torch.cat(expected, dim=1), computed_by)
 

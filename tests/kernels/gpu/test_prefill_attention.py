@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache, reference
+from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache, options_on, reference
+from simulated_memory import DEVICE
 from thinned import thinned
 
 from loragate.kernels.attention_rows import PrefillRows
@@ -12,7 +13,6 @@ from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import write_kv
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
@@ -24,7 +24,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def attend(query: torch.Tensor, cache: LayerCache, places: torch.Tensor, context: int, variant: str) -> torch.Tensor:
     rows = PrefillRows(0, query.shape[1], context, places.to(DEVICE))
-    return prefill_attention(query.to(DEVICE), cache, rows, VARIANTS[variant]).cpu()
+    return prefill_attention(query.to(DEVICE), cache, rows, options_on(DEVICE, variant)).cpu()
 
 
 def on_device(cache: LayerCache, dtype: torch.dtype) -> LayerCache:

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from simulated_memory import DEVICE
 from thinned import thinned
 
 from loragate.kernels.gpu.rms_norm import rms_norm
 from loragate.kernels.rms_norm import RmsNorm
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
 KINDS = [RmsNorm(1e-6, rounds_first=True), RmsNorm(1e-5), RmsNorm(1e-6, shift=1.0)]
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter truncates
 

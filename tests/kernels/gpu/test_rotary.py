@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from simulated_memory import DEVICE
 from thinned import thinned
 from torch import Tensor
 
 from loragate.kernels import rotary
 from loragate.kernels.gpu.rotary import rotate
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter truncates
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_memory import DEVICE
 from thinned import thinned
 
 from loragate.kernels.base_output import Affine
@@ -15,7 +16,6 @@ from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.segmented_lora import lora_reference
 from loragate.kernels.segments import DECODE, LONG, PREFILL, Tiling, Work, WorkList, divide, segments_from
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IN, WIDTHS = 72, (40, 24, 24)
 OUT = sum(WIDTHS)
 RANKS = [(8, 8, 8), (16, 16, 16), (64, 1, 24), (0, 40, 0), (256, 0, 8)]

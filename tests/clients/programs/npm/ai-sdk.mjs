@@ -5,7 +5,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, Output, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 import {
-  adapter, apiKey, base, baseURL, cities, failure, getWeather, nobodys, question, report, second, user, weather,
+  adapter, apiKey, base, baseURL, cities, failure, getWeather, unknownModel, question, report, second, user, weather,
   wrongKey,
 } from "./common.mjs";
 
@@ -38,7 +38,7 @@ async function outcomes(provider) {
     wrong_key: await failure(
       generateText({ model: provider(wrongKey)(adapter), prompt: question, maxOutputTokens: 8, maxRetries: 0 }), status,
     ),
-    unknown_model: await failure(ask({ prompt: question }, nobodys), status),
+    unknown_model: await failure(ask({ prompt: question }, unknownModel), status),
   };
 }
 

@@ -1,7 +1,7 @@
 // Anthropic's client: messages, its helper for streams, tools, the count of tokens.
 import Anthropic from "@anthropic-ai/sdk";
 import {
-  adapter, apiKey, base, cities, failure, getWeather, nobodys, parameters, question, report, second, server, user,
+  adapter, apiKey, base, cities, failure, getWeather, unknownModel, parameters, question, report, second, server, user,
   weather, wrongKey,
 } from "./common.mjs";
 
@@ -35,6 +35,6 @@ report({
       model: adapter, max_tokens: 8, messages: [user(question)],
     }),
   ),
-  unknown_model: await failure(ask([user(question)], { model: nobodys })),
+  unknown_model: await failure(ask([user(question)], { model: unknownModel })),
   counted: (await client.messages.countTokens({ model: adapter, messages: [user(question)] })).input_tokens > 0,
 });

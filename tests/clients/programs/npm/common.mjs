@@ -2,7 +2,7 @@
 export const server = process.env.LORAGATE_BASE_URL;
 export const baseURL = `${server}/v1`;
 export const apiKey = process.env.LORAGATE_API_KEY;
-export const [wrongKey, nobodys] = ["lg-of-nobody", "nobodys"];
+export const [wrongKey, unknownModel] = ["lg-invalid", "unknown-model"];
 export const [adapter, base] = ["pirate", "loragate-demo"];
 export const [question, second] = ["What is the capital of France?", "What is the capital of Italy?"];
 export const weather = "What is the weather in Helsinki?";

@@ -3,7 +3,7 @@ import OpenAI from "openai";
 import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
 import {
-  adapter, apiKey, base, baseURL, cities, failure, getWeather, nobodys, parameters, question, report, second, user,
+  adapter, apiKey, base, baseURL, cities, failure, getWeather, unknownModel, parameters, question, report, second, user,
   weather, wrongKey,
 } from "./common.mjs";
 
@@ -67,7 +67,7 @@ report({
   structured: await structured(),
   second_turn: (await ask([user(question), first, user(second)])).content,
   wrong_key: await failure(new OpenAI({ baseURL, apiKey: wrongKey }).models.list()),
-  unknown_model: await failure(ask([user(question)], nobodys)),
+  unknown_model: await failure(ask([user(question)], unknownModel)),
   responses_streamed: await responsesStreamed(),
   responses_tool: await responsesTool(),
   responses_structured: (await client.responses.parse({

@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { adapter, apiKey, base, baseURL, nobodys, question, report, server, wrongKey } from "./common.mjs";
+import { adapter, apiKey, base, baseURL, unknownModel, question, report, server, wrongKey } from "./common.mjs";
 
 const program = join(import.meta.dirname, "node_modules/promptfoo/dist/src/main.js");
 const openai = { apiBaseUrl: baseURL, temperature: 0 };
@@ -33,5 +33,5 @@ report({
   passed: Object.fromEntries(passed.map((result) => [result.provider.id, result.success])),
   completion: evaluate([asking(`openai:completion:${base}`, { ...openai, max_tokens: 8 })])[0].error ?? "none",
   wrong_key: status(evaluate([asking(`openai:chat:${adapter}`)], wrongKey)),
-  unknown_model: status(evaluate([asking(`openai:chat:${nobodys}`)])),
+  unknown_model: status(evaluate([asking(`openai:chat:${unknownModel}`)])),
 });

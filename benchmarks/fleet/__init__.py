@@ -1,0 +1,1 @@
+"""Simulations of many engines."""

@@ -1,0 +1,119 @@
+"""Policies of placement: ours, and those that it is compared with."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from benchmarks.fleet.engine import SimulatedEngine
+from benchmarks.fleet.workload import Arrival
+from loragate.engine.sequence.request import AdapterKey
+from loragate.gateway.placement.demand import DemandMeter
+from loragate.gateway.placement.rendezvous import ranked
+from loragate.gateway.placement.replica_sets import Demand, SetSize, members, resize
+from loragate.gateway.placement.routing import choose
+
+Engines = Mapping[str, SimulatedEngine]
+
+
+class Policy(Protocol):
+    """Chooses the engine for each request."""
+
+    def choose(self, arrival: Arrival, engines: Engines, now: float) -> str:
+        """Return the name of one of the engines, all of which are alive."""
+
+
+class AtRandom:
+    """Any engine."""
+
+    def __init__(self) -> None:
+        self._random = Random(1)
+
+    def choose(self, arrival: Arrival, engines: Engines, now: float) -> str:
+        return self._random.choice(list(engines))
+
+
+class LeastLoaded:
+    """The engine with the fewest open requests."""
+
+    def __init__(self) -> None:
+        self._random = Random(1)
+
+    def choose(self, arrival: Arrival, engines: Engines, now: float) -> str:
+        return min(engines, key=lambda name: (engines[name].load, self._random.random()))
+
+
+class PreferHolder:
+    """The least loaded engine that has the adapter on its device; without one that is not overloaded, any engine."""
+
+    def __init__(self, spill_at: float = 1.5) -> None:
+        self._spill_at = spill_at
+        self._least = LeastLoaded()
+
+    def choose(self, arrival: Arrival, engines: Engines, now: float) -> str:
+        holders = {name: each for name, each in engines.items() if each.adapters.is_resident(arrival.key)}
+        near = {name: each for name, each in holders.items() if each.load < self._spill_at}
+        return self._least.choose(arrival, near or engines, now)
+
+
+class Rendezvous:
+    """The first engine in the adapter's order."""
+
+    def choose(self, arrival: Arrival, engines: Engines, now: float) -> str:
+        return ranked(_name(arrival.key), {name: each.slots for name, each in engines.items()})[0]
+
+
+class ReplicaSets:
+    """Ours: the least loaded member of a set whose size follows from the demand."""
+
+    def __init__(self, half_life: float = 60.0) -> None:
+        self.demand: DemandMeter[AdapterKey] = DemandMeter(half_life)
+        self.sizes: dict[AdapterKey, SetSize] = {}
+
+    def choose(self, arrival: Arrival, engines: Engines, now: float) -> str:
+        key = arrival.key
+        self.demand.record(key, arrival.new_tokens + arrival.prompt / 4, now)
+        weights = {name: each.slots for name, each in engines.items()}
+        size = self.sizes.get(key, SetSize())
+        chosen = members(_name(key), size.engines, weights)
+        for name in chosen[1:]:
+            engines[name].prefetch(key)
+        loads = {name: engines[name].load for name in chosen}
+        # Beyond a full batch requests wait: a batch of them takes about a second.
+        queue_seconds = max(0.0, min(loads.values()) - 1.0)
+        self.sizes[key] = resize(size, Demand(self.demand.share(key), queue_seconds), len(engines), now)
+        return choose(chosen, loads, has_bytes=lambda name: key in engines[name].disk)
+
+    def sets(self, shares: Mapping[AdapterKey, float], weights: Mapping[str, float]) -> dict[str, set[str]]:
+        """Return the set of each adapter, if their demand is this and lasts."""
+        sizes = {key: resize(SetSize(), Demand(share), len(weights), 0.0) for key, share in shares.items()}
+        return {_name(key): set(members(_name(key), size.engines, weights)) for key, size in sizes.items()}
+
+
+def best_static_loads(ranks: Sequence[int], slots: int) -> float:
+    """Return the loads a request if the most frequent adapters always filled the slots."""
+    kept = {rank for rank, _ in Counter(ranks).most_common(slots)}
+    return sum(rank not in kept for rank in ranks) / len(ranks)
+
+
+def belady_loads(ranks: Sequence[int], slots: int) -> float:
+    """Return the loads a request of one cache that knows the future (Belady, IBM Systems Journal 5(2), 1966)."""
+    never = len(ranks)
+    following = [never] * never
+    last: dict[int, int] = {}
+    for index in range(never - 1, -1, -1):
+        following[index] = last.get(ranks[index], never)
+        last[ranks[index]] = index
+    held: dict[int, int] = {}
+    loads = 0
+    for index, rank in enumerate(ranks):
+        if rank not in held:
+            loads += 1
+            if len(held) == slots:
+                del held[max(held, key=held.__getitem__)]
+        held[rank] = following[index]
+    return loads / never
+
+
+def _name(key: AdapterKey) -> str:
+    return f"{key.tenant_id}\0{key.digest}"

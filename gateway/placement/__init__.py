@@ -1,0 +1,1 @@
+"""Which engines hold an adapter, and which of them serves a request."""
