@@ -92,6 +92,34 @@ def save_compressed(model: PreTrainedModel, folder: Path, *schemes: Mapping[str,
     compressor.update_config(folder)
 
 
+def save_compressed_mixture(model: PreTrainedModel, folder: Path, weights: Mapping[str, Any]) -> None:
+    """Save a model with each linear of each expert packed by compressed-tensors, as mixtures are published."""
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+
+    model.save_pretrained(folder)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    scheme = QuantizationScheme(targets=["Linear"], weights=weights, format="pack-quantized")
+    compressor = BaseCompressor.get_value_from_registry("pack-quantized")
+    for name in [name for name in tensors if name.endswith("_proj.weight")]:
+        weight = tensors.pop(name)
+        scale = weight.unflatten(1, (-1, weights["group_size"])).abs().amax(-1) / 7.5
+        packed = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
+        tensors |= {name.removesuffix("weight") + part: tensor.contiguous() for part, tensor in packed.items()}
+    save_file(tensors, file, {"format": "pt"})
+    set_quantization(
+        folder,
+        {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "quantization_status": "compressed",
+            "ignore": ["lm_head", "re:.*mlp.gate$"],
+            "config_groups": {"group_0": scheme.model_dump(mode="json")},
+        },
+    )
+
+
 def set_quantization(folder: Path, quantization: dict[str, Any] | None) -> None:
     """Write the `quantization_config` of a saved model."""
     file = folder / "config.json"
