@@ -1,5 +1,5 @@
 # `make help` lists the targets. Everything is installed into .venv: the files whose hashes are in requirements/.
-# Requires make and Python 3.11 or newer; nothing is compiled.
+# Requires make and Python 3.11 or newer. On a GPU, Triton compiles kernels at first use, with a C compiler.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)

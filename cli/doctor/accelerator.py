@@ -3,7 +3,8 @@
 import importlib.util
 from importlib.metadata import version
 
-from loragate.cli.doctor.finding import Finding, fail, ok, warn
+from loragate.cli.doctor.finding import Finding, Status, fail, ok, warn
+from loragate.cli.doctor.gpu_kernels import capability_finding, check_gpu_kernels
 
 
 def check_accelerator() -> list[Finding]:
@@ -32,8 +33,10 @@ def _check_gpu() -> Finding:
     if not torch.cuda.is_available():
         return warn("GPU", f"no GPU that CUDA {torch.version.cuda} can use", "models run on the CPU: choose small ones")
     properties = torch.cuda.get_device_properties(0)
-    memory = properties.total_memory / (1 << 30)
-    return ok("GPU", f"{properties.name}, {memory:.0f} GiB, CUDA {torch.version.cuda}")
+    finding = capability_finding(properties.name, (properties.major, properties.minor))
+    if finding.status is not Status.OK:
+        return finding
+    return ok("GPU", f"{finding.found}, {properties.total_memory / (1 << 30):.0f} GiB, CUDA {torch.version.cuda}")
 
 
 def _check_triton() -> Finding:
@@ -46,7 +49,7 @@ def _check_kernels() -> Finding:
     import torch
 
     if torch.cuda.is_available():
-        return ok("kernels", "torch on the GPU")
+        return check_gpu_kernels(triton=importlib.util.find_spec("triton") is not None)
     if torch.backends.mkldnn.is_available():
         return ok("kernels", "CPU, linears packed by oneDNN")
     return warn("kernels", "CPU, plain linears", "a torch build with oneDNN is about twice as fast on this machine")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from loragate.kernels import gpu, rotary
 
@@ -33,6 +34,21 @@ def fuse(attention: nn.Module) -> bool:
     bound.__kwdefaults__ = forward.__kwdefaults__
     attention.forward = MethodType(bound, attention)
     return True
+
+
+def host_reads(config: PreTrainedConfig) -> str | None:
+    """Return what the model's rotary embeddings read on the host in every step, so that no step can be captured, or
+    None.
+
+    transformers recomputes the frequencies of "dynamic" embeddings when a position lies beyond all earlier ones
+    (`modeling_rope_utils.dynamic_rope_update`).
+    """
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    each = [rope, *(part for part in rope.values() if isinstance(part, dict))]  # some models have one per kind of layer
+    if any("dynamic" in str(part.get("rope_type", part.get("type"))) for part in each):
+        return "rope_type dynamic looks at positions on the host"
+    return None
 
 
 def _rotate(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.layers.attention import attention_state
+from loragate.engine.layers.rotary import host_reads
 from loragate.engine.loop.commands import AdapterCopied
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.loop.request_limits import ModelLimits
@@ -228,13 +229,17 @@ def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> Device
 
 
 def _graphs(loaded: LoadedModel, config: EngineConfig, last: LastTokens) -> StepGraphs | None:
-    """Capture the steps of a plain model on a GPU.
+    """Capture the steps of the model on a GPU.
 
-    The launches of a quantized model are up to the library of its linears, so they are not captured.
+    The launches of a quantized model are up to the library of its linears: if they cannot be captured, they are
+    launched one by one.
     """
     base = loaded.base
     record = recorder(base.device)
-    if record is None or not config.cuda_graphs or base.is_quantized:
+    if record is None or not config.cuda_graphs:
+        return None
+    if (cause := host_reads(base.model.config)) is not None:
+        log.warning("no steps are recorded, their kernels are launched one by one: %s", cause)
         return None
     base.reserve(config.adapter_slots, config.max_lora_rank)
     shapes = padded_shapes(base, config, loaded.manifest.max_model_len, loaded.blocks.places)

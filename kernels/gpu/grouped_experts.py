@@ -14,6 +14,7 @@ last bit.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -185,12 +186,11 @@ class ExpertSlots:
     def put(self, slot: int, factors: "ExpertFactors") -> None:
         """Register the factors for all launches from now on; the caller keeps them alive."""
         a, b, rank = factors.a, factors.b, factors.a.shape[1]
-        a_step, b_step = (rank * width * a.element_size() for width in (self._in, self._out))
-        self._table.put_fields(
-            slot,
-            [[a.data_ptr() + e * a_step, rank, 0, rank, b.data_ptr() + e * b_step, 0, 0] for e in range(self._experts)],
-            rank,
-        )
+        fields = np.zeros((self._experts, self._table.width), dtype=np.int64)  # Python's lists would delay the step
+        fields[:, [1, 3]] = rank
+        for column, tensor, width in ((0, a, self._in), (4, b, self._out)):
+            fields[:, column] = tensor.data_ptr() + np.arange(self._experts) * (rank * width * tensor.element_size())
+        self._table.put_fields(slot, fields, rank)
 
     def reserve(self, slots: int, rank: int) -> None:
         """Reserve entries as `SlotTable.reserve` does."""

@@ -4,9 +4,10 @@ The tables of all modules are side by side, so loading or evicting an adapter is
 module.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,7 +32,7 @@ class SlotMemory:
         for i, table in enumerate(tables):
             table.move(self, sum(widths[:i]))
 
-    def write(self, slot: int, start: int, fields: Sequence[int]) -> None:
+    def write(self, slot: int, start: int, fields: Sequence[int] | npt.NDArray[np.int64]) -> None:
         """Write fields that take effect on the device with the next `send`."""
         self._host[slot, start : start + len(fields)] = fields
         self._changed.add(slot)
@@ -85,12 +86,12 @@ class SlotTable:
             if isinstance(change, Affine):
                 self._put_affine(members, change)
         fields = [weights.a.data_ptr(), weights.rank, *(number for member in members for number in member)]
-        self.put_fields(slot, [fields], weights.rank)
+        self.put_fields(slot, np.array([fields]), weights.rank)
 
-    def put_fields(self, slot: int, fields: Sequence[Sequence[int]], rank: int) -> None:
+    def put_fields(self, slot: int, fields: npt.NDArray[np.int64], rank: int) -> None:
         """Register, for each place of the slot, the address of A, the ranks of all members, and the members' fields."""
         assert not self._reserved or rank <= self._reserved
-        assert not (self.aligned and any(address % 16 for place in fields for address in _addresses(place)))
+        assert not (self.aligned and (_addresses(fields) % 16).any())
         missing = (slot + 1) * self._places - self._fields.shape[0]
         if missing > 0:
             assert not self._reserved, "captured launches read the table where it is"
@@ -137,7 +138,7 @@ class SlotTable:
         """The number of fields of a place."""
         return self._fields.shape[1]
 
-    def _write(self, slot: int, fields: Sequence[Sequence[int]]) -> None:
+    def _write(self, slot: int, fields: Sequence[Sequence[int]] | npt.NDArray[np.int64]) -> None:
         if self._memory is not None:
             self._memory.write(slot, self._start, fields[0])
         else:
@@ -166,8 +167,7 @@ class SlotTable:
         return self._blocks[size]
 
 
-def _addresses(place: Sequence[int]) -> Iterator[int]:
-    """Yield the addresses of A, and of each member's B, scale and shift."""
-    yield place[0]
-    for start in range(SLOT_FIELDS, len(place), MEMBER_FIELDS):
-        yield from place[start + 2 : start + MEMBER_FIELDS]
+def _addresses(fields: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the addresses of A, and of each member's B, scale and shift, of all places."""
+    members = fields[:, SLOT_FIELDS:].reshape(len(fields), -1, MEMBER_FIELDS)
+    return np.concatenate([fields[:, 0], members[:, :, 2:].reshape(-1)])

@@ -81,7 +81,7 @@ def _tensors(values: tuple[Any, ...]) -> Iterator[Tensor]:
 
 
 def _on_host(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(_HOST if value == DEVICE and isinstance(value, torch.device) else value for value in values)
+    return tuple(_HOST if isinstance(value, torch.device) and value == DEVICE else value for value in values)
 
 
 def _named_on_host(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from loragate.adapter_store.database.schema import upgrade
 from loragate.cli.doctor import machine
 from loragate.cli.doctor.database import ConnectionCapacity, connections_finding, durability_findings
 from loragate.cli.doctor.finding import Status, clock_finding
+from loragate.cli.doctor.gpu_kernels import capability_finding, compiler_finding
 from loragate.cli.doctor.redis import redis_finding
 from loragate.cli.main import app
 from loragate.cli.settings.model import Settings
@@ -39,6 +41,31 @@ def test_all_checks_run_and_pass_on_a_plain_machine() -> None:
 def test_every_finding_that_is_not_ok_has_advice() -> None:
     for finding in findings("--port", "0").values():
         assert finding["status"] == "ok" or finding["advice"]
+
+
+def test_a_gpu_needs_a_compiler_headers_and_a_folder(tmp_path: Path) -> None:
+    """Triton would fail at the first launch, long after the start."""
+    tools, headers, cache = tmp_path / "bin", tmp_path / "include", tmp_path / "cache"
+    environment = {"PATH": str(tools), "TRITON_CACHE_DIR": str(cache / "triton")}
+    for folder in (tools, headers, cache):
+        folder.mkdir()
+    assert "no C compiler" in compiler_finding(environment, headers).found
+    (tools / "gcc").write_text("")
+    (tools / "gcc").chmod(0o755)
+    assert "no Python.h" in compiler_finding(environment, headers).found
+    (headers / "Python.h").write_text("")
+    found = compiler_finding(environment, headers)
+    assert (found.status, str(cache) in found.found) == (Status.OK, True)
+    assert compiler_finding({**environment, "CC": "icc"}, headers).found == "no C compiler (icc)"
+    (cache / "triton").write_text("a file")
+    (cache / "triton").chmod(0o444)
+    if os.getuid():
+        assert "not writable" in compiler_finding(environment, headers).found
+
+
+@pytest.mark.parametrize(("capability", "status"), [((7, 5), Status.FAIL), ((8, 0), Status.OK), ((12, 0), Status.OK)])
+def test_the_kernels_need_a_gpu_of_8_0(capability: tuple[int, int], status: Status) -> None:
+    assert capability_finding("GPU", capability).status is status
 
 
 def test_a_signers_file_that_is_missing_fails(monkeypatch: pytest.MonkeyPatch) -> None:

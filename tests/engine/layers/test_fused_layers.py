@@ -1,6 +1,7 @@
 """Which gated MLPs and rotary embeddings take one launch on a GPU, and that all others stay unchanged."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +31,24 @@ def gates(model: PreTrainedModel) -> Iterator[Gated | None]:
     for names in trace(model).groups:
         parent, _, _ = names[0].rpartition(".")
         yield recognize(modules[parent], [name.rpartition(".")[2] for name in names], model.device, model.dtype)
+
+
+@pytest.mark.parametrize(
+    ("rope", "reads"),
+    [
+        ({"rope_type": "dynamic", "factor": 2.0}, True),
+        ({"type": "dynamic", "factor": 2.0}, True),
+        ({"full_attention": {"rope_type": "dynamic"}, "sliding_attention": {"rope_type": "default"}}, True),
+        ({"full_attention": {"rope_type": "linear"}, "sliding_attention": {"rope_type": "default"}}, False),
+        ({"rope_type": "llama3"}, False),
+        (None, False),
+    ],
+)
+def test_models_that_read_positions_on_the_host(rope: dict[str, Any] | None, reads: bool) -> None:
+    config = make_model("llama").config
+    config.rope_parameters = rope
+    found = rotary.host_reads(config)
+    assert found == ("rope_type dynamic looks at positions on the host" if reads else None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -12,6 +12,7 @@ from transformers import BitsAndBytesConfig
 
 from loragate.engine.local import LocalEngine
 from loragate.engine.model.errors import ModelRejected
+from loragate.engine.startup import build
 
 CONFIGS = {
     "nf4": BitsAndBytesConfig(
@@ -47,6 +48,17 @@ def test_saved_quantized(
     check_mixed_batch(engine, load(tmp_path / "saved"), adapters)
     with pytest.raises(ModelRejected, match="already quantized"):
         start(tmp_path / "saved", quantization="nf4")
+
+
+@pytest.mark.parametrize("quantization", sorted(CONFIGS))
+def test_steps_of_a_quantized_base_are_recorded(
+    quantization: str, folder: Path, start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "recorder", lambda device: lambda launches: launches)
+    engine = start(folder / "base", quantization=quantization, max_batch_tokens=40, max_batch_size=4)
+    check(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), folder)
+    assert engine.core.graphs.replayed
+    assert not engine.core.graphs.failed
 
 
 def test_int8_rows_do_not_depend_on_their_neighbours(folder: Path, start: Callable[..., LocalEngine]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import greedy
+from tiny_models import greedy, make_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loragate.engine.execution.packing import PackedRows, decode_first
@@ -52,6 +52,24 @@ def test_a_recording_that_reads_freed_memory_is_discarded(
             engine.result(request)
             assert engine.tokens(request) == greedy(tiny.model, prompt, 4, name and tiny.adapters[name])
         assert engine.core.blocks.used == 0
+    finally:
+        engine.close()
+
+
+def test_a_model_that_cannot_be_recorded_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A capture would fail with an error of CUDA, which names no cause."""
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    make_model("llama", rope_parameters=rope).save_pretrained(tmp_path / "base")
+    recorded: list[object] = []
+    monkeypatch.setattr(assembly, "recorder", lambda device: recorded.append)
+    engine = LocalEngine(tmp_path / "base", tmp_path / "cache", {}, threads=1, kv_cache_tokens=256, block_size=8)
+    try:
+        assert engine.core._runner.graphs is None
+        assert not recorded
+        assert "rope_type dynamic looks at positions on the host" in caplog.text
+        assert len(engine.generate([5, 9], max_tokens=3)) == 3
     finally:
         engine.close()
 

@@ -29,6 +29,11 @@ from loragate.kernels.segments import divide, segments_from
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+@pytest.fixture
+def device_memory() -> None:
+    """Simulates nothing: torch.compile does not trace the mode that would."""
+
+
 def numbers(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
 
