@@ -47,12 +47,23 @@ from loragate.kernels.gpu import (
     prefill_attention,
     rms_norm,
     rotary,
+    sampling,
     segmented_lora,
 )
 from loragate.kernels.gpu.variant import Variant
 from loragate.kernels.machine_code import WARP, Loop, disassemble, innermost_loop
 
-KERNELS = (segmented_lora, grouped_experts, kv_write, decode_attention, prefill_attention, rms_norm, rotary, gated)
+KERNELS = (
+    segmented_lora,
+    grouped_experts,
+    kv_write,
+    decode_attention,
+    prefill_attention,
+    rms_norm,
+    rotary,
+    gated,
+    sampling,
+)
 BOUNDS = Path(__file__).with_name("bounds.json")
 """Bytes for each instruction that a kernel must reach, by version of Triton, architecture and name. They only rise."""
 

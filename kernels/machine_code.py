@@ -19,6 +19,7 @@ _LABEL = re.compile(r"^(\.L_x_\d+):")
 _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 _LOADS = ("LDG", "LDGSTS")  # to registers, and to shared memory
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+_WIDEST = 16
 _REGISTER = 4  # bytes that a load without a width reads
 
 
@@ -62,8 +63,9 @@ def disassemble(cubin: bytes) -> str:
 
 
 def innermost_loop(assembly: str) -> Loop | None:
-    """Return the innermost loop that reads memory, the shortest if there are several, or None if there is none.
+    """Return the innermost loop that reads memory, or None if there is none.
 
+    Of several, it is the first that is reached, except that those with narrow loads, for rare cases, come last.
     Branches take their shortest way, as those for rarely used options do.
     """
     code = parse(assembly)
@@ -72,7 +74,8 @@ def innermost_loop(assembly: str) -> Loop | None:
     innermost = [way for way in ways.values() if not any(_encloses(way, other) for other in ranges)]
     if not innermost:
         return None
-    way = min(innermost, key=len)
+    narrowest = {way[-1]: min(code[i].loaded_bytes or _WIDEST for i in way) for way in innermost}
+    way = min(innermost, key=lambda way: (-narrowest[way[-1]], len(_shortest_way(code, 0, set(way))), len(way)))
     widths = Counter(code[each].loaded_bytes for each in way)
     ends = {index for index, instruction in enumerate(code) if not instruction.next}
     through = len(_shortest_way(code, 0, {way[-1]})) + len(_shortest_way(code, way[-1], ends)) + 1

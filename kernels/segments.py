@@ -71,16 +71,17 @@ class Tiling(NamedTuple):
     ranks: int = 16  # ranks of a program of shrink
     block_k: int = 128  # inputs that a program of shrink takes at a time
     splits: int = 8  # programs that share the inputs of a tile, if there are as many blocks of inputs
-    block_n: int = 128  # columns of a program of expand
+    block_n: int = 128  # columns that a program of expand takes at a time
     stages: int = 4  # blocks of inputs, of which all but one are in flight
+    columns: int = 512  # of a program of expand
 
 
 DECODE = Tiling()
 PREFILL = Tiling(rows=64, ranks=64, block_k=64, splits=4, block_n=128, stages=3)
 DECODE_TILINGS = (
     DECODE,
-    Tiling(splits=4, block_n=256, stages=5),
-    Tiling(block_k=256, splits=4, stages=3),
+    Tiling(splits=4, block_n=256, stages=5, columns=1024),
+    Tiling(block_k=256, splits=4, stages=3, columns=1024),
     Tiling(splits=16, stages=3),
 )
 PREFILL_TILINGS = PREFILL, PREFILL._replace(ranks=32, splits=2, block_n=64)

@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 
 from loragate.engine.sequence.request import SamplingParams
+from loragate.kernels import gpu
 from loragate.kernels.transfers import to_device
+
+if gpu.available():
+    from loragate.kernels.gpu import sampling as kernel
 
 _MAX_NUMBERS, _MAX_NUMBERS_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB on a GPU; on a CPU, what stays in a core's cache
 _FEW, _MORE = 128, 32  # candidates examined first, and the factor for each further attempt
@@ -19,13 +23,16 @@ def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> T
 
     Temperature comes first, then top_k, top_p and min_p (Nguyen et al., 2024, arXiv:2407.01082), then the inverse of
     the distribution at the row's number in [0, 1). A row's token depends only on the row: rows with equally many
-    candidates are computed together.
+    candidates are computed together. On a GPU, only rows with a top_k are sorted; the distribution of the others is
+    inverted in the vocabulary's order, and equal logits are kept by top_p all together.
     """
     tokens = torch.empty(len(params), dtype=torch.long, device=logits.device)
     max_rows = max(1, (_MAX_NUMBERS_ON_CPU if logits.device.type == "cpu" else _MAX_NUMBERS) // logits.shape[1])
     for candidates, rows in _by_candidates(params, logits.shape[1], max_rows):
         few = candidates == 0 and logits.device.type == "cpu"  # a GPU would have to be waited for
         way = partial(_draw_of_few, few=_FEW) if few else partial(_draw, candidates=candidates)
+        if not candidates and gpu.serves(logits.device):
+            way = _draw_without_sorting
         drawn = way(select_rows(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows])
         tokens.index_copy_(0, to_device(rows, tokens.device), drawn)
     return tokens
@@ -75,6 +82,12 @@ def _draw_of_few(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[floa
     for row in kept[:, -1].nonzero()[:, 0].tolist():  # the last candidate is kept, so there may be more
         drawn[row] = _draw_of_few(logits[row : row + 1], [params[row]], [uniforms[row]], few * _MORE)[0]
     return drawn
+
+
+def _draw_without_sorting(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> Tensor:
+    """Sample for rows without a top_k, in one launch."""
+    settings = [(p.temperature, p.top_p, p.min_p, at) for p, at in zip(params, uniforms, strict=True)]
+    return kernel.draw(logits.float(), to_device(settings, logits.device, torch.float64))[0]
 
 
 def _columns(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> tuple[Tensor, ...]:

@@ -81,7 +81,7 @@ def choose(logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: 
         _put(tokens, own, _drawn(select_rows(logits, own), [sequences[i] for i in own]))
     if theirs:
         _put(tokens, theirs, _drawn(select_rows(changed, [places[i] for i in theirs]), [sequences[i] for i in theirs]))
-    tokens = tokens.where(torch.isfinite(logits).all(dim=-1), NOT_FINITE)
+    tokens = tokens.where(_are_finite(logits), NOT_FINITE)
     top = {i: n for i, s in enumerate(sequences) if (n := s.request.sampling.top_logprobs) is not None}
     return Chosen(tokens, top, _logprobs(logits, tokens, top) if top else ())
 
@@ -98,6 +98,12 @@ def uniform(seed: int, index: int, position: int) -> float:
     """Return a number in [0, 1) that depends only on its arguments (counter-based, as in Salmon et al., SC 2011)."""
     digest = hashlib.blake2b(struct.pack("<QQQ", seed, index, position), digest_size=8).digest()
     return float(int.from_bytes(digest, "little") >> 11) / float(1 << 53)
+
+
+def _are_finite(logits: Tensor) -> Tensor:
+    """Return whether all numbers of each row are finite: [rows]. A NaN is both the least and the largest."""
+    least, largest = logits.aminmax(dim=-1)
+    return torch.isfinite(least) & torch.isfinite(largest)
 
 
 def _put(tokens: Tensor, rows: list[int], values: Tensor) -> None:

@@ -48,11 +48,11 @@ def step_bytes(base: BaseModel, shape: PaddedShape, forward: Forward, measure: M
     host = torch.zeros(shape.numbers, dtype=torch.int64)
     shape.fill(host.numpy(), PackedRows.from_entries([]))
     batch = shape.batch(host.to(base.device), adapted=True)
-    params = SamplingParams(max_tokens=1, seed=0, temperature=1.0, top_p=0.9)
 
     def largest() -> None:
         with base.context.running(batch):
             logits = forward(batch).float()
+        params = SamplingParams(max_tokens=1, seed=0, temperature=1.0, top_k=logits.shape[1], top_p=0.9)  # sorts all
         scored = min(shape.rows, MAX_SCORED_ROWS)
         score(logits[:1].repeat(scored, 1), [0] * scored, USUAL_LOGPROBS)
         draw(logits, [params] * logits.shape[0], [0.5] * logits.shape[0])

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from loragate.kernels.gpu.dot import widen
-from loragate.kernels.gpu.quantization import FORMATS, PLAIN, as_stored, dequantized
+from loragate.kernels.gpu.quantization import E4M3, E4M3_BITS, INT8, PLAIN, as_stored, format_of, unscaled
 from loragate.kernels.gpu.variant import POINTERS
 
 if TYPE_CHECKING:
@@ -18,10 +18,11 @@ BLOCK_BYTES = 16384
 """Bytes of keys in a block; larger blocks do not stay in registers."""
 MIN_ROWS = 16
 """Minimum rows of a product on tensor cores."""
-PAGE = 16
+PAGE = 64
 """Places per page in the variants that are compiled ahead of time."""
 _SHAPES = ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96))
 _PLAIN = tl.constexpr(PLAIN)
+_EIGHT_BITS = (torch.int8, INT8), (torch.float8_e4m3fn, E4M3), (torch.float8_e4m3fn, E4M3_BITS)
 _EXTREMES = ((32, 8, 128), (16, 8, 256))
 
 
@@ -33,14 +34,16 @@ class Case(NamedTuple):
     dim: int
     dtype: torch.dtype
     storage: torch.dtype
+    format: int = PLAIN
 
     def __str__(self) -> str:
         kept = "" if self.storage == self.dtype else f" over {self.storage}"
-        return f"{self.dtype}{kept} {self.heads}/{self.kv_heads} heads of {self.dim}".replace("torch.", "")
+        bits = " by its bits" if self.format == E4M3_BITS else ""
+        return f"{self.dtype}{kept}{bits} {self.heads}/{self.kv_heads} heads of {self.dim}".replace("torch.", "")
 
     @property
-    def format(self) -> int:
-        return FORMATS.get(self.storage, PLAIN)
+    def min_arch(self) -> int:
+        return 89 if self.format == E4M3 else 0
 
     @property
     def pointers(self) -> dict[str, str]:
@@ -54,7 +57,7 @@ CASES = (
     *(Case(*shape, torch.bfloat16, torch.bfloat16) for shape in _SHAPES),
     Case(*_SHAPES[0], torch.float16, torch.float16),  # compiles like bfloat16
     *(Case(*shape, torch.float32, torch.float32) for shape in _EXTREMES),
-    *(Case(*shape, torch.bfloat16, storage) for storage in FORMATS for shape in _EXTREMES),
+    *(Case(*shape, torch.bfloat16, *storage) for storage in _EIGHT_BITS for shape in _EXTREMES),
 )
 
 
@@ -86,21 +89,26 @@ def online_softmax_step(scores, seen, highest, weight_sum):  # type: ignore[no-u
 
 
 @triton.jit
-def places_at(table, position, there, PAGE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the cache places of positions of a sequence, by its page table; where `there` is false, place 0."""
-    page = tl.load(table + position // PAGE, mask=there, other=0)
-    return tl.where(there, page * PAGE + position % PAGE, 0)
+def places_at(table, start, there, PAGE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the cache places of a block of positions of a sequence, by its page table.
+
+    `start` is a multiple of BLOCK. Where `there` is false, the place may be any.
+    """
+    position = start + tl.arange(0, BLOCK)
+    if PAGE % BLOCK == 0:
+        return tl.load(table + start // PAGE) * PAGE + (start % PAGE + tl.arange(0, BLOCK))
+    return tl.load(table + position // PAGE, mask=there, other=0) * PAGE + position % PAGE
 
 
 @triton.jit
-def read_cache(numbers, scales, place, column, there, DIM: tl.constexpr, FORMAT: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Load one head's keys or values, dequantized to `DTYPE` where the cache holds eight-bit numbers.
+def read_cache(numbers, place, column, there, DIM: tl.constexpr, FORMAT: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Load one head's keys or values as `DTYPE`, without their scales where the cache holds eight-bit numbers.
 
     `place` and `there`, of one shape, are broadcast against `column`; where `there` is false the result is 0.
     """
     found = tl.load(numbers + place * DIM + column, mask=there & (column < DIM), other=0)
     if FORMAT != _PLAIN:
-        found = dequantized(found, tl.load(scales + place, mask=there, other=0.0), FORMAT, DTYPE)
+        found = unscaled(found, FORMAT, DTYPE)
     return found
 
 
@@ -111,14 +119,14 @@ class Stored(NamedTuple):
     values: Tensor  # [kv_heads, places, value_dim]
     key_scales: Tensor | None  # [kv_heads, places]
     value_scales: Tensor | None
-    format: int  # see `quantization.FORMATS`
+    format: int  # see `quantization.format_of`
 
     @classmethod
     def from_cache(cls, cache: "LayerCache") -> "Stored":
         if cache.scales is None:
             return cls(cache.keys, cache.values, None, None, PLAIN)
         scales = cache.scales
-        format_ = FORMATS[cache.keys.dtype]
+        format_ = format_of(cache.keys.dtype, cache.keys.device)
         return cls(as_stored(cache.keys), as_stored(cache.values), scales[0], scales[1], format_)
 
 
@@ -134,7 +142,7 @@ def head_constants(
         "VALUE_DIM": value_dim,
         "KEY_BLOCK": max(MIN_ROWS, triton.next_power_of_2(key_dim)),
         "VALUE_BLOCK": max(MIN_ROWS, triton.next_power_of_2(value_dim)),
-        "WIDEN": widen(dtype),
+        "WIDEN": widen(dtype if format_ == PLAIN else torch.bfloat16),
     }
 
 

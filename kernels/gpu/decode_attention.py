@@ -29,7 +29,7 @@ from loragate.kernels.gpu.attention import (
 )
 from loragate.kernels.gpu.dot import dot
 from loragate.kernels.gpu.ops import no_output, operator
-from loragate.kernels.gpu.quantization import PLAIN
+from loragate.kernels.gpu.quantization import scaled, value_dtype
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def split_kv_kernel(  # type: ignore[no-untyped-def]
     length = tl.load(lengths + sequence).to(tl.int32)
     if split * KV_CHUNK >= length:
         return
+    KEY_DTYPE: tl.constexpr = query.dtype.element_ty
+    VALUE_DTYPE: tl.constexpr = value_dtype(KEY_DTYPE, FORMAT)
     first_seen = tl.maximum(length - window, 0)
     row = tl.arange(0, ROWS)
     own = row < GROUP
@@ -100,30 +102,14 @@ def split_kv_kernel(  # type: ignore[no-untyped-def]
         for start in range(tl.where(end > first_seen, begin, end), end, BLOCK):  # skips positions before the window
             position = start + tl.arange(0, BLOCK)
             seen = (position < end) & (position >= first_seen)
-            place = places_at(table, position, position < end, PAGE)
-            k = read_cache(
-                head_keys,
-                head_key_scales,
-                place[None, :],
-                d[:, None],
-                seen[None, :],
-                KEY_DIM,
-                FORMAT,
-                query.dtype.element_ty,
-            )
-            scores = soft_cap(dot(q, k, tl.zeros((ROWS, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
+            place = places_at(table, start, position < end, PAGE, BLOCK)
+            k = read_cache(head_keys, place[None, :], d[:, None], seen[None, :], KEY_DIM, FORMAT, KEY_DTYPE)
+            scores = dot(q, k, tl.zeros((ROWS, BLOCK), dtype=tl.float32), WIDEN)
+            scores = soft_cap(scaled(scores, scale, head_key_scales, place, seen, FORMAT), softcap)
             weights, rescale, highest, weight_sum = online_softmax_step(scores, seen[None, :], highest, weight_sum)
-            v = read_cache(
-                head_values,
-                head_value_scales,
-                place[:, None],
-                e[None, :],
-                seen[:, None],
-                VALUE_DIM,
-                FORMAT,
-                query.dtype.element_ty,
-            )
-            total = dot(weights.to(v.dtype), v, total * rescale[:, None], WIDEN)
+            weights = scaled(weights, 1.0, head_value_scales, place, seen, FORMAT)
+            v = read_cache(head_values, place[:, None], e[None, :], seen[:, None], VALUE_DIM, FORMAT, VALUE_DTYPE)
+            total = dot(weights.to(VALUE_DTYPE), v, total * rescale[:, None], WIDEN)
     at = (split * sequences + sequence) * HEADS + head * GROUP + row
     tl.store(partial + at[:, None] * VALUE_DIM + e[None, :], total, mask=own[:, None] & (e < VALUE_DIM)[None, :])
     tl.store(stats + at * 2, highest, mask=own)
@@ -254,7 +240,7 @@ def _constants(
         "ROWS": max(MIN_ROWS, triton.next_power_of_2(heads // kv_heads)),
         "KV_CHUNK": KV_CHUNK,
         "SPLITS": SPLITS,
-        "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize * (1 if format_ == PLAIN else 2), BLOCK),
+        "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize, BLOCK),
     }
 
 
@@ -262,7 +248,7 @@ def variants() -> Iterator[Variant]:
     """Return variants for the head sizes and groups that models have, at 16 sequences of 1,024 tokens."""
     sequences, length = 16, 1024
     for case in CASES:
-        heads, kv_heads, dim, dtype, storage = case
+        heads, kv_heads, dim, dtype, storage, _ = case
         tables = {"tables": POINTERS["int64"], "lengths": POINTERS["int64"]}
         results = {"partial": POINTERS["float32"], "stats": POINTERS["float32"]}
         numbers = {"places": "i32", "table_stride": "i32", "sequences": "i32", "window": "i32"}
@@ -277,6 +263,7 @@ def variants() -> Iterator[Variant]:
             loop_bytes=2 * storage.itemsize * constants["BLOCK"] * dim,
             iterations=KV_CHUNK // constants["BLOCK"],
             stages=_STAGES,
+            min_arch=case.min_arch,
             aligned=frozenset({*case.pointers, *results, "table_stride"}),
         )
     yield Variant(

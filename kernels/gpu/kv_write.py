@@ -14,7 +14,7 @@ from torch import Tensor
 
 from loragate.kernels.gpu.attention import Stored
 from loragate.kernels.gpu.ops import no_output, operator
-from loragate.kernels.gpu.quantization import FORMATS, PLAIN, quantized, scale_for
+from loragate.kernels.gpu.quantization import E4M3, INT8, PLAIN, quantized, scale_for
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def variants() -> Iterator[Variant]:
     rows, kv_heads, dim = 16, 8, 128
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         name = str(dtype).removeprefix("torch.")
-        for storage in (dtype, torch.int8, torch.float8_e4m3fn):
+        for storage, format_ in ((dtype, PLAIN), (torch.int8, INT8), (torch.float8_e4m3fn, E4M3)):
             kept = str(storage).removeprefix("torch.")
             new = dict.fromkeys(("new_keys", "new_values"), POINTERS[name])
             held = dict.fromkeys(("keys", "values"), POINTERS[kept])
@@ -110,7 +110,7 @@ def variants() -> Iterator[Variant]:
                 f"write {name} as {kept}",
                 write_kernel,
                 new | {"targets": POINTERS["int64"]} | held | scales | dict.fromkeys(("places", *strides), "i32"),
-                {"KEY_DIM": dim, "VALUE_DIM": dim, "FORMAT": FORMATS.get(storage, PLAIN)},
+                {"KEY_DIM": dim, "VALUE_DIM": dim, "FORMAT": format_},
                 read_bytes=2 * rows * kv_heads * dim * (dtype.itemsize + storage.itemsize),
                 flops=0 if storage == dtype else 6 * rows * kv_heads * dim,
                 warps=1,

@@ -27,7 +27,7 @@ from loragate.kernels.gpu.attention import (
 )
 from loragate.kernels.gpu.dot import dot
 from loragate.kernels.gpu.ops import no_output, operator
-from loragate.kernels.gpu.quantization import FORMATS, PLAIN
+from loragate.kernels.gpu.quantization import PLAIN, scaled, value_dtype
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
         count = tl.minimum(chunk - first_row, QUERIES)
         begin = context + first_row
         table = tables
+    KEY_DTYPE: tl.constexpr = query.dtype.element_ty
+    VALUE_DTYPE: tl.constexpr = value_dtype(KEY_DTYPE, FORMAT)
     row = first_row + tl.arange(0, QUERIES)
     own = tl.arange(0, QUERIES) < count
     at = begin + tl.arange(0, QUERIES)  # positions in the sequence
@@ -103,31 +105,15 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     for start in range(first, last, BLOCK):
         position = start + tl.arange(0, BLOCK)
         there = position < last
-        place = places_at(table, position, there, PAGE)
-        k = read_cache(
-            head_keys,
-            head_key_scales,
-            place[None, :],
-            d[:, None],
-            there[None, :],
-            KEY_DIM,
-            FORMAT,
-            query.dtype.element_ty,
-        )
-        scores = soft_cap(dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
+        place = places_at(table, start, there, PAGE, BLOCK)
+        k = read_cache(head_keys, place[None, :], d[:, None], there[None, :], KEY_DIM, FORMAT, KEY_DTYPE)
+        scores = dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN)
+        scores = soft_cap(scaled(scores, scale, head_key_scales, place, there, FORMAT), softcap)
         seen = (position[None, :] <= at[:, None]) & (position[None, :] > at[:, None] - window) & there[None, :]
         weights, rescale, highest, weight_sum = online_softmax_step(scores, seen, highest, weight_sum)
-        v = read_cache(
-            head_values,
-            head_value_scales,
-            place[:, None],
-            e[None, :],
-            there[:, None],
-            VALUE_DIM,
-            FORMAT,
-            query.dtype.element_ty,
-        )
-        total = dot(weights.to(v.dtype), v, total * rescale[:, None], WIDEN)
+        weights = scaled(weights, 1.0, head_value_scales, place, there, FORMAT)
+        v = read_cache(head_values, place[:, None], e[None, :], there[:, None], VALUE_DIM, FORMAT, VALUE_DTYPE)
+        total = dot(weights.to(VALUE_DTYPE), v, total * rescale[:, None], WIDEN)
     if SINKS:
         sink = tl.load(sinks + head)
         higher = tl.maximum(highest, sink)
@@ -177,7 +163,7 @@ def attend_into(
 
 def tile_rows(key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype) -> int:
     """Return the maximum number of queries of a program for heads of these sizes and a cache of this dtype."""
-    return _block(key_dim, value_dim, dtype, FORMATS.get(storage, PLAIN))
+    return _block(key_dim, value_dim, dtype, quantized=storage.itemsize == 1)
 
 
 @operator(
@@ -227,17 +213,17 @@ def _attend(
 def _constants(
     heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, format_: int
 ) -> dict[str, Any]:
-    block = _block(key_dim, value_dim, dtype, format_)
+    block = _block(key_dim, value_dim, dtype, quantized=format_ != PLAIN)
     return head_constants(heads, kv_heads, key_dim, value_dim, dtype, format_) | {"QUERIES": block, "BLOCK": block}
 
 
-def _block(key_dim: int, value_dim: int, dtype: torch.dtype, format_: int) -> int:
+def _block(key_dim: int, value_dim: int, dtype: torch.dtype, *, quantized: bool) -> int:
     """Return a block size that stays in registers.
 
     Exact products, dequantization, and heads that do not fill a block take more registers.
     """
     ragged = any(dim != triton.next_power_of_2(dim) for dim in (key_dim, value_dim))
-    takes_more = dtype == torch.float32 or format_ != PLAIN or ragged
+    takes_more = dtype == torch.float32 or quantized or ragged
     return block_rows(key_dim, value_dim, dtype.itemsize * (2 if takes_more else 1), QUERIES)
 
 
@@ -253,7 +239,7 @@ def variants() -> Iterator[Variant]:
 
 def _variant(case: Case, *, tiled: bool) -> Variant:
     chunk, length = 512, 1024
-    heads, kv_heads, dim, dtype, storage = case
+    heads, kv_heads, dim, dtype, storage, _ = case
     tables = {"tables": POINTERS["int64"], "tiles": POINTERS["int64"]}
     others = {"sinks": POINTERS["float32"], "out": case.pointers["query"]}
     numbers = {"places": "i32", "table_stride": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
@@ -266,5 +252,6 @@ def _variant(case: Case, *, tiled: bool) -> Variant:
         read_bytes=dim * (2 * storage.itemsize * length * kv_heads + 2 * dtype.itemsize * chunk * heads),
         flops=4 * chunk * (length - chunk // 2) * heads * dim,
         stages=_STAGES,
+        min_arch=case.min_arch,
         aligned=frozenset({*case.pointers, "out"}),
     )

@@ -1,8 +1,11 @@
-"""Eight-bit numbers as kernels read and write them: int8, and e4m3 as its bits.
+"""Eight-bit numbers as kernels read and write them: int8, and e4m3, natively or by its bits.
 
 GPUs before sm_89 have no instruction for float8, and Triton rejects it there. The bits of an e4m3 number (Micikevicius
 et al., 2022, "FP8 formats for deep learning", arXiv:2209.05433, table 1) are those of a float16 with fewer digits and
 another bias, so shifts and a multiplication by a power of two convert between them without loss.
+
+All eight-bit numbers are exact in the 16-bit types that tensor cores multiply. Their scales are therefore left out of
+the products of matrices: a key's is a factor of its score, and a value's of its weight. A scale is NaN if a number is.
 """
 
 import torch
@@ -10,30 +13,58 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PLAIN, INT8, E4M3 = 0, 1, 2
-FORMATS = {torch.int8: INT8, torch.float8_e4m3fn: E4M3}
-"""The format by which a kernel treats a cache of this dtype; all other dtypes are plain numbers."""
+PLAIN, INT8, E4M3, E4M3_BITS = 0, 1, 2, 3
+"""The formats by which a kernel treats a cache; numbers of more than eight bits are plain."""
 
 _INT8 = tl.constexpr(INT8)
 _E4M3 = tl.constexpr(E4M3)
+_PLAIN = tl.constexpr(PLAIN)
+_E4M3_BITS = tl.constexpr(E4M3_BITS)
+
+
+def format_of(storage: torch.dtype, device: torch.device) -> int:
+    """Return the format of a cache of this dtype on the device."""
+    if storage == torch.float8_e4m3fn:
+        return E4M3 if has_float8(device) else E4M3_BITS
+    return INT8 if storage == torch.int8 else PLAIN
+
+
+def has_float8(device: torch.device) -> bool:
+    """Return whether kernels can convert float8 on the device; Triton's interpreter can."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def as_stored(numbers: Tensor) -> Tensor:
     """Return the same memory in a dtype that every GPU can read."""
-    return numbers.view(torch.uint8) if numbers.dtype == torch.float8_e4m3fn else numbers
+    return numbers.view(torch.int8) if numbers.dtype == torch.float8_e4m3fn else numbers
+
+
+@triton.constexpr_function
+def value_dtype(dtype, format_):  # type: ignore[no-untyped-def]
+    """Return the type of weights and values in their product. float16 would lose small weights times small scales."""
+    return tl.bfloat16 if format_ != PLAIN and dtype == tl.float16 else dtype
 
 
 @triton.jit
-def dequantized(stored, scale, FORMAT: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return stored numbers times their scale, as `dtype`."""
+def unscaled(stored, FORMAT: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return eight-bit numbers without their scales, as `dtype`; `scaled` is their counterpart."""
     if FORMAT == _E4M3:
-        bits = stored.to(tl.uint16)
-        half = ((bits & 0x80) << 8) | ((bits & 0x7F) << 7)
-        numbers = half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
-        numbers = tl.where((bits & 0x7F) == 0x7F, float("nan"), numbers)
+        numbers = stored.to(tl.float8e4nv, bitcast=True).to(dtype)
+    elif FORMAT == _E4M3_BITS:
+        numbers = ((stored.to(tl.int16) << 7) & -16512).to(tl.float16, bitcast=True).to(dtype)  # sign, 0, other bits
     else:
-        numbers = stored.to(tl.float32)
-    return (numbers * scale).to(dtype)
+        numbers = stored.to(tl.float32).to(dtype)  # the interpreter would take an integer for a bfloat16's bits
+    return numbers
+
+
+@triton.jit
+def scaled(products, factor, scales, place, there, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Multiply products [rows, places] by a factor, and by each place's scale where numbers are `unscaled`."""
+    if FORMAT == _PLAIN:
+        return products * factor
+    if FORMAT == _E4M3_BITS:
+        factor = factor * 256.0  # between the two biases
+    return products * (factor * tl.load(scales + place, mask=there, other=0.0))[None, :]
 
 
 @triton.jit
@@ -56,5 +87,5 @@ def quantized(numbers, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
         bits = tl.minimum((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20, 0x7E)
         bits = tl.where(numbers != numbers, 0x7F, bits)
         sign = (numbers.to(tl.uint32, bitcast=True) >> 24) & 0x80
-        stored = (bits | sign).to(tl.uint8)
+        stored = (bits | sign).to(tl.int8)
     return stored

@@ -29,9 +29,11 @@ from loragate.kernels.gpu.variant import POINTERS, Variant
 from loragate.kernels.segments import DECODE, PREFILL, TILINGS, WorkList
 
 RANK_CHUNK = 16
+_FEW_RANKS, _MORE_RANKS = 16, 64  # of one member; expand's sums of so many ranks stay in registers
 _PROGRAMS = 1024  # about the number of shrink programs that a GPU runs at once
 _MIN_TILE_PROGRAMS = 4  # rank 16 on q, k and v takes three
 _SUMS_OF_FOUR_WARPS = 4096  # 32 per thread
+_EXPAND_STAGES = 4  # blocks of columns, of which all but one are in flight
 
 
 @triton.jit(do_not_specialize=["slot_count"])
@@ -41,6 +43,7 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     tiles,  # [tiles, 3]
     slots,  # [slot_count, fields of a slot]; consecutive slots are SLOT_STRIDE apart
     slot_count,
+    used,  # [1], the number of slots with weights
     in_features,
     x_stride,
     shrunk_stride,
@@ -56,7 +59,7 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
 ):
     tile, turn, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, first, count = tl.load(tiles + tile * 3), tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
-    if slot >= slot_count:
+    if (tl.load(used) == 0) | (slot >= slot_count):
         return
     a_at, rank = tl.load(slots + slot * SLOT_STRIDE), tl.load(slots + slot * SLOT_STRIDE + 1)
     if turn * RANKS >= rank:
@@ -122,63 +125,133 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     tiles,  # [tiles, 3]
     slots,  # [slot_count, fields of a slot]; consecutive slots are SLOT_STRIDE apart
     slot_count,
-    blocks,  # [blocks, 4]: member, first column of the block, first and last column of the member
+    used,  # [1], the number of slots with weights
+    blocks,  # [blocks, 5]: member, columns at which the block begins and ends, and those of the member
     out_stride,
     shrunk_stride,
     split_stride,
     SLOT_STRIDE: tl.constexpr,
     ROWS: tl.constexpr,
-    RANKS: tl.constexpr,
+    FEW: tl.constexpr,  # ranks of most adapters
+    MORE: tl.constexpr,  # ranks whose sums still stay in registers
     BLOCK_N: tl.constexpr,
+    STAGES: tl.constexpr,
     SPLITS: tl.constexpr,
     ALIGNED: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
+    # All numbers are asked for before the first of them is examined: the compiler moves no load before a branch.
     tile, block = tl.program_id(0), tl.program_id(1)
     slot, first, count = tl.load(tiles + tile * 3), tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
-    member, begin_column = tl.load(blocks + block * 4), tl.load(blocks + block * 4 + 1)
-    begin, end = tl.load(blocks + block * 4 + 2), tl.load(blocks + block * 4 + 3)
-    if slot >= slot_count:
+    member, start, stop = tl.load(blocks + block * 5), tl.load(blocks + block * 5 + 1), tl.load(blocks + block * 5 + 2)
+    begin, end = tl.load(blocks + block * 5 + 3), tl.load(blocks + block * 5 + 4)
+    if tl.load(used) == 0:
         return
-    fields = slots + slot * SLOT_STRIDE + 2 + member * 5
+    fields = slots + tl.minimum(slot, slot_count - 1) * SLOT_STRIDE + 2 + member * 5
     first_rank, rank, b_at = tl.load(fields), tl.load(fields + 1), tl.load(fields + 2)
     scale_at, shift_at = tl.load(fields + 3), tl.load(fields + 4)
-    if rank + shift_at == 0:
+    if (slot >= slot_count) | (rank + shift_at == 0):
         return
     if ALIGNED:
-        begin_column, begin, end = tl.multiple_of(begin_column, 16), tl.multiple_of(begin, 16), tl.multiple_of(end, 16)
-    row = tl.arange(0, ROWS)
-    width = (end - begin).to(tl.int32)
-    own = (begin_column - begin).to(tl.int32) + tl.arange(0, BLOCK_N)
-    there = own < width
-    target = out + first * out_stride + begin_column + (row[:, None] * out_stride + tl.arange(0, BLOCK_N)[None, :])
-    changed = (row < count)[:, None] & there[None, :]
-    y = tl.load(target, mask=changed, other=0.0)  # loads while the products are computed
-    b = _at(b_at, out.dtype.element_ty, ALIGNED)
-    total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
-    # All splits are read at once: one by one, each would wait for the previous one.
-    split = tl.arange(0, triton.next_power_of_2(SPLITS))[:, None, None]
-    mine = (split < SPLITS) & (row < count)[None, :, None]
+        start, stop = tl.multiple_of(start, 16), tl.multiple_of(stop, 16)
+        begin, end = tl.multiple_of(begin, 16), tl.multiple_of(end, 16)
+    target = out + first * out_stride
     source = shrunk + first * shrunk_stride + first_rank
-    at = split * split_stride + row[None, :, None] * shrunk_stride
-    for start in range(0, rank, RANKS):
-        ranks = (start + tl.arange(0, RANKS)).to(tl.int32)
-        parts = tl.load(source + (at + ranks[None, None, :]), mask=mine & (ranks < rank)[None, None, :], other=0.0)
-        h = tl.sum(parts, axis=0)
-        b_tile = tl.load(
-            b + (ranks[:, None] * width + own[None, :]),
-            mask=(ranks < rank)[:, None] & there[None, :],
-            other=0.0,
+    columns = start.to(tl.int32), stop.to(tl.int32), begin.to(tl.int32), end.to(tl.int32)
+    addresses = b_at, scale_at, shift_at
+    strides = out_stride, shrunk_stride, split_stride
+    if (rank <= FEW) & (scale_at + shift_at == 0):
+        _expand(
+            *(target, source, count, rank, columns, addresses, strides),
+            *(ROWS, FEW, True, False, BLOCK_N, STAGES, SPLITS, ALIGNED, WIDEN),
         )
-        total = dot(h.to(b_tile.dtype), b_tile, total, WIDEN)
-    y = y.to(tl.float32)
-    if scale_at != 0:
-        scale = tl.load(_at(scale_at, out.dtype.element_ty, ALIGNED) + own, mask=there, other=1.0)
-        y = y * scale[None, :].to(tl.float32)
-    if shift_at != 0:
-        shift = tl.load(_at(shift_at, out.dtype.element_ty, ALIGNED) + own, mask=there, other=0.0)
-        y = y + shift[None, :].to(tl.float32)
-    tl.store(target, (y + total).to(out.dtype.element_ty), mask=changed)
+    elif rank <= MORE:
+        _expand(
+            *(target, source, count, rank, columns, addresses, strides),
+            *(ROWS, MORE, True, True, BLOCK_N // 2, STAGES - 1, SPLITS, ALIGNED, WIDEN),
+        )
+    else:
+        _expand(
+            *(target, source, count, rank, columns, addresses, strides),
+            *(ROWS, FEW, False, True, BLOCK_N // 2, STAGES - 1, SPLITS, ALIGNED, WIDEN),
+        )
+
+
+@triton.jit
+def _expand(  # type: ignore[no-untyped-def]
+    target,  # the first row of `out`
+    source,  # the first row of the first split, at the member's first rank
+    count,
+    rank,
+    columns,  # first and last of the block, first and last of the member
+    addresses,  # of B, scale and shift
+    strides,  # of out, of a row and of a split of `source`
+    ROWS: tl.constexpr,
+    RANKS: tl.constexpr,
+    ONCE: tl.constexpr,  # all ranks fit in RANKS; otherwise they are summed again for each step
+    AFFINE: tl.constexpr,  # there may be a scale or a shift
+    BLOCK_N: tl.constexpr,
+    STAGES: tl.constexpr,
+    SPLITS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
+    dtype: tl.constexpr = target.dtype.element_ty
+    start, stop, begin, end = columns
+    b, scale, shift = (
+        _at(addresses[0], dtype, ALIGNED),
+        _at(addresses[1], dtype, ALIGNED),
+        _at(addresses[2], dtype, ALIGNED),
+    )
+    row, ranks = tl.arange(0, ROWS), tl.arange(0, RANKS)
+    mine = (row < count)[:, None]
+    at = row[:, None] * strides[1] + ranks[None, :]
+    if ONCE:
+        h = _sum_of_splits(source + at, strides[2], mine & (ranks < rank)[None, :], SPLITS, not AFFINE).to(dtype)
+    for column in tl.range(start, stop, BLOCK_N, num_stages=STAGES):
+        n = column + tl.arange(0, BLOCK_N)
+        there = n < stop
+        own = n - begin
+        places = target + (row[:, None] * strides[0] + n[None, :])
+        y = tl.load(places, mask=mine & there[None, :], other=0.0)
+        total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
+        if ONCE:
+            b_tile = _b_tile(b, ranks, rank, own, there, end - begin)
+            total = dot(h, b_tile, total, WIDEN)
+        else:
+            for more in range(0, rank.to(tl.int32), RANKS):
+                left = (more + ranks < rank)[None, :]
+                h = _sum_of_splits(source + at + more, strides[2], mine & left, SPLITS, True).to(dtype)
+                total = dot(h, _b_tile(b, more + ranks, rank, own, there, end - begin), total, WIDEN)
+        y = y.to(tl.float32)
+        if AFFINE:
+            if addresses[1] != 0:
+                y = y * tl.load(scale + own, mask=there, other=1.0)[None, :].to(tl.float32)
+            if addresses[2] != 0:
+                y = y + tl.load(shift + own, mask=there, other=0.0)[None, :].to(tl.float32)
+        tl.store(places, (y + total).to(dtype), mask=mine & there[None, :])
+
+
+@triton.jit
+def _b_tile(b, ranks, rank, own, there, width):  # type: ignore[no-untyped-def]
+    return tl.load(
+        b + (ranks[:, None] * width + own[None, :]), mask=(ranks < rank)[:, None] & there[None, :], other=0.0
+    )
+
+
+@triton.jit
+def _sum_of_splits(source, split_stride, mine, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the sum of the splits in their order. Read at once, none waits for the previous one, but all take
+    registers."""
+    if AT_ONCE:
+        split = tl.arange(0, triton.next_power_of_2(SPLITS))[:, None, None]
+        parts = tl.load(source[None] + split * split_stride, mask=(split < SPLITS) & mine[None], other=0.0)
+        total = tl.sum(parts, axis=0)
+    else:
+        total = tl.load(source, mask=mine, other=0.0)
+        for split in range(1, SPLITS):
+            total += tl.load(source + split * split_stride, mask=mine, other=0.0)
+    return total
 
 
 def programs_per_tile(tiles: int, chunks: int) -> int:
@@ -196,13 +269,13 @@ def add_segments(table: SlotTable, out: Tensor, x: Tensor, work: WorkList) -> No
     assert out.stride(1) == 1
     if table.is_used:
         for tiles, tiling in work:
-            blocks = table.blocks(tiling.block_n)
-            _add(out, x, tiles, table.fields, blocks, table.widest, table.aligned, list(tiling))
+            blocks = table.blocks(tiling.columns)
+            _add(out, x, tiles, table.fields, table.used, blocks, table.widest, table.aligned, list(tiling))
 
 
 @operator(
-    "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor blocks, SymInt widest, bool aligned, "
-    "SymInt[] tiling) -> ()",
+    "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor used, Tensor blocks, SymInt widest, "
+    "bool aligned, SymInt[] tiling) -> ()",
     fake=no_output,
 )
 def _add(
@@ -210,13 +283,14 @@ def _add(
     x: Tensor,
     tiles: Tensor,
     slots: Tensor,
+    used: Tensor,
     blocks: Tensor,
     widest: int,
     aligned: bool,
     tiling: Sequence[int],
 ) -> None:
     """Launch each kernel once; `widest` is the largest sum of ranks of a slot."""
-    rows, ranks, block_k, max_splits, block_n, stages = tiling
+    rows, ranks, block_k, max_splits, block_n, stages, _ = tiling
     splits = min(max_splits, triton.cdiv(x.shape[1], block_k))
     width = -(-widest // RANK_CHUNK) * RANK_CHUNK
     shrunk = torch.empty(splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
@@ -228,7 +302,7 @@ def _add(
         "WIDEN": widen(x.dtype),
         "ALIGNED": aligned,
     }
-    tables = tiles, slots, slots.shape[0]
+    tables = tiles, slots, slots.shape[0], used
     strides = shrunk.stride(1), shrunk.stride(0)
     if width:
         chunks = triton.cdiv(width, ranks)
@@ -243,8 +317,10 @@ def _add(
         )
     expand_kernel[(tiles.shape[0], blocks.shape[0])](
         *(out, shrunk, *tables, blocks, out.stride(0), *strides),
-        RANKS=RANK_CHUNK,
+        FEW=_FEW_RANKS,
+        MORE=_MORE_RANKS,
         BLOCK_N=block_n,
+        STAGES=_EXPAND_STAGES,
         num_warps=_warps(rows, block_n),
         **common,
     )
@@ -275,6 +351,7 @@ def variants() -> Iterator[Variant]:
                 "WIDEN": False,
             }
             tables = {"tiles": POINTERS["int64"], "slots": POINTERS["int64"], "slot_count": "i32"}
+            tables |= {"used": POINTERS["int64"]}
             strides = {"shrunk_stride": "i32", "split_stride": "i32"}
             scratch = 4 * rows * ranks * tiling.splits
             yield Variant(
@@ -296,10 +373,14 @@ def variants() -> Iterator[Variant]:
                 {"out": POINTERS[dtype], "shrunk": POINTERS["float32"], **tables}
                 | {"blocks": POINTERS["int64"], "out_stride": "i32"}
                 | strides,
-                common | {"RANKS": RANK_CHUNK, "BLOCK_N": tiling.block_n},
+                common
+                | {"FEW": _FEW_RANKS, "MORE": _MORE_RANKS, "BLOCK_N": tiling.block_n}
+                | {"STAGES": _EXPAND_STAGES},
                 warps=_warps(tiling.rows, tiling.block_n),
                 read_bytes=scratch + size * outputs * (2 * rows + adapters * ranks // len(widths)),
                 flops=2 * rows * outputs * ranks // len(widths),
-                loop_bytes=size * RANK_CHUNK * tiling.block_n,
+                loop_bytes=size * _FEW_RANKS * tiling.block_n,
+                iterations=tiling.columns // tiling.block_n,
+                stages=_EXPAND_STAGES,
                 aligned=frozenset({"out", "shrunk", "out_stride", "shrunk_stride", "split_stride"}),
             )

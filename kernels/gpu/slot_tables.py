@@ -18,6 +18,7 @@ from loragate.kernels.transfers import to_device
 
 MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 means none
 SLOT_FIELDS = 2  # address of A and ranks of all members; the members' fields follow
+_MAX_BLOCKS = 64  # about the number that a tile has
 _ALIGNMENT = 2  # fields; kernels are compiled for addresses that are multiples of 16 bytes, and again for others
 
 
@@ -27,10 +28,12 @@ class SlotMemory:
     def __init__(self, slots: int, tables: Sequence["SlotTable"], device: torch.device) -> None:
         widths = [-(-table.width // _ALIGNMENT) * _ALIGNMENT for table in tables]
         self.fields = torch.zeros(slots, sum(widths), dtype=torch.int64, device=device)
+        self.used = torch.zeros(len(tables), dtype=torch.int64, device=device)
+        self._tables = tables
         self._host = np.zeros(self.fields.shape, dtype=np.int64)
         self._changed: set[int] = set()
         for i, table in enumerate(tables):
-            table.move(self, sum(widths[:i]))
+            table.move(self, i, sum(widths[:i]))
 
     def write(self, slot: int, start: int, fields: Sequence[int] | npt.NDArray[np.int64]) -> None:
         """Write fields that take effect on the device with the next `send`."""
@@ -41,6 +44,8 @@ class SlotMemory:
         """Copy the changed rows to the device, ordered after everything launched so far, without waiting."""
         for slot in self._changed:
             self.fields[slot].copy_(to_device(self._host[slot], self.fields.device))
+        if self._changed:
+            self.used.copy_(to_device([table.slots_with_weights for table in self._tables], self.used.device))
         self._changed.clear()
 
 
@@ -60,6 +65,7 @@ class SlotTable:
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
         self._fields = torch.zeros(1, SLOT_FIELDS + MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
+        self._used = torch.zeros(1, dtype=torch.int64, device=device)
         self._memory: SlotMemory | None = None
         self._ranks: dict[int, int] = {}
         self._reserved = 0
@@ -96,18 +102,19 @@ class SlotTable:
         if missing > 0:
             assert not self._reserved, "captured launches read the table where it is"
             self._fields = F.pad(self._fields, (0, 0, 0, missing))
-        self._write(slot, fields)
         self._ranks[slot] = rank
+        self._write(slot, fields)
 
     def clear(self, slot: int) -> None:
         if self._ranks.pop(slot, None) is not None:
             self._write(slot, [[0] * self.width] * self._places)
 
-    def move(self, memory: "SlotMemory", start: int) -> None:
-        """Become a part of that memory, from its field `start` on."""
+    def move(self, memory: "SlotMemory", index: int, start: int) -> None:
+        """Become that table of the memory, from its field `start` on."""
         assert not self._ranks
         assert self._places == 1
         self._fields = memory.fields[:, start : start + self.width]
+        self._used = memory.used[index : index + 1]
         self._memory, self._start = memory, start
 
     @property
@@ -129,6 +136,15 @@ class SlotTable:
         return bool(self._ranks or self._reserved)
 
     @property
+    def slots_with_weights(self) -> int:
+        return len(self._ranks)
+
+    @property
+    def used(self) -> Tensor:
+        """The number of slots with weights, on the device: [1]."""
+        return self._used
+
+    @property
     def fields(self) -> Tensor:
         """The table on the device: [places of all slots, fields of a place]."""
         return self._fields
@@ -144,6 +160,7 @@ class SlotTable:
         else:
             places = slice(slot * self._places, (slot + 1) * self._places)
             self._fields[places].copy_(to_device(fields, self._fields.device))
+            self._used.fill_(len(self._ranks))
 
     def _put_affine(self, members: list[list[int]], change: Affine) -> None:
         """Write the addresses of an affine change, which spans members: each member gets that of its own part."""
@@ -156,10 +173,16 @@ class SlotTable:
                 member[3] = 0 if change.scale is None else change.scale.data_ptr() + offset * item
 
     def blocks(self, size: int) -> Tensor:
-        """Return blocks of at most `size` columns, each within one member."""
+        """Return blocks of columns, each within one member: its index, columns at which the block begins and ends, and
+        those of the member.
+
+        They have `size` columns, or a multiple of it if there would be too many: most programs of a large module have
+        nothing to do where adapters leave it alone.
+        """
+        size *= max(1, -(-sum(self._widths) // (size * _MAX_BLOCKS)))
         if size not in self._blocks:
             rows = [
-                (member, column, start, start + width)
+                (member, column, min(column + size, start + width), start, start + width)
                 for member, (start, width) in enumerate(zip(self._starts, self._widths, strict=True))
                 for column in range(start, start + width, size)
             ]

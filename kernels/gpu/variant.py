@@ -11,7 +11,7 @@ POINTERS = {
     "float64": "*fp64",
     "int64": "*i64",
     "int8": "*i8",
-    "float8_e4m3fn": "*u8",  # its bits, see `quantization`
+    "float8_e4m3fn": "*i8",  # its bits, see `quantization`
 }
 """Triton's names of pointers to these types."""
 

@@ -13,6 +13,7 @@ from loragate.engine.sampling.random_sampling import draw
 from loragate.engine.sampling.sampler import choose, sample, uniform
 from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels import gpu
 
 EOS = frozenset([2])
 VOCABULARY = 8
@@ -91,6 +92,24 @@ def _sorted_draw(logits: np.ndarray, p: SamplingParams, uniform: float) -> int:
     before = np.cumsum(probabilities) - probabilities
     left = np.cumsum(np.where((before < p.top_p) & (probabilities >= p.min_p * probabilities[0]), probabilities, 0.0))
     return int(order[np.searchsorted(left, uniform * left[-1], side="right")])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="patches a kernel onto the CPU")
+def test_a_gpu_keeps_the_same_tokens_without_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that may be drawn is drawn at some number, and nothing else; top_k is sorted, as on a CPU."""
+    monkeypatch.setattr(gpu, "serves", lambda device: True)
+    logits = torch.tensor([[math.log(p) for p in (0.02, 0.4, 0.08, 0.3, 0.15, 0.05)]])
+    ways: list[tuple[dict[str, Any], list[int]]] = [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"top_p": 0.8}, [1, 3, 4]),
+        ({"min_p": 0.15}, [1, 2, 3, 4]),
+        ({"top_k": 2}, [1, 3]),
+    ]
+    for settings, kept in ways:
+        params = [SamplingParams(max_tokens=1, seed=0, temperature=1.0, **settings)] * 64
+        drawn = draw(logits.repeat(64, 1), params, [i / 64 for i in range(64)]).tolist()
+        assert sorted(set(drawn)) == kept, settings
+        assert drawn == sorted(drawn) or "top_k" in settings, "in the vocabulary's order"
 
 
 def test_same_seed_same_token_in_any_batch() -> None:

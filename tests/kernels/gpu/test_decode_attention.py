@@ -8,6 +8,7 @@ from thinned import thinned
 
 from loragate.kernels.attention_rows import DecodeRows
 from loragate.kernels.gpu import decode_attention as kernels
+from loragate.kernels.gpu import quantization
 from loragate.kernels.gpu.decode_attention import decode_attention
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import gathered_decode_attention, write_kv
@@ -84,14 +85,51 @@ def test_head_sizes_and_groups(key_dim: int, value_dim: int, kv_heads: int) -> N
     assert torch.allclose(out, scores.softmax(-1) @ values.repeat_interleave(group, 0), atol=1e-5)
 
 
-@pytest.mark.parametrize("storage", thinned([torch.int8, torch.float8_e4m3fn], fast={torch.int8}), ids=str)
+EIGHT_BITS = {"int8": torch.int8, "e4m3": torch.float8_e4m3fn, "e4m3 by its bits": torch.float8_e4m3fn}
+
+
+def quantized(numbers: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> QuantizedLayerCache:
+    """Return an empty cache of eight-bit numbers, which kernels convert in this way."""
+    if numbers == "e4m3 by its bits":
+        monkeypatch.setattr(quantization, "has_float8", lambda device: False)
+    elif numbers == "e4m3" and not quantization.has_float8(DEVICE):
+        pytest.skip("this GPU has no float8")
+    return QuantizedLayerCache(PLACES, KV_HEADS, DIM, DIM, dtype, DEVICE, EIGHT_BITS[numbers])
+
+
+@pytest.mark.parametrize("numbers", EIGHT_BITS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dtype) -> None:
+def test_eight_bits_are_read_as_torch_reads_them(variant: str, numbers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, places, keys, values = filled_cache([1, 33, 70])
-    small = QuantizedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
+    small = quantized(numbers, torch.float32, monkeypatch)
     for mine, k, v in zip(places, keys, values, strict=True):
         write_kv(small, mine.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
     rows, query = rows_on_device(places), queries(3, torch.float32)
     out = decode_attention(query, small, rows, options_on(DEVICE, variant))
     expected = gathered_decode_attention(query, small, rows, options_on(DEVICE, variant))
     assert torch.allclose(out, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("numbers", EIGHT_BITS)
+def test_small_values_at_many_positions(numbers: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product of a weight and a scale is smaller than the smallest float16."""
+    small = quantized(numbers, dtype, monkeypatch)
+    places = torch.arange(1, PLACES, device=DEVICE)
+    values = torch.full((KV_HEADS, len(places), DIM), 1e-5, dtype=dtype, device=DEVICE)
+    write_kv(small, places, torch.zeros_like(values), values)
+    out = decode_attention(queries(1, dtype), small, rows_on_device([places.cpu()]), VARIANTS["plain"])
+    assert torch.allclose(out.float(), torch.full_like(out, 1e-5).float(), rtol=0.03, atol=0)
+
+
+def test_a_token_that_is_not_a_number_spoils_its_own_sequence_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight bits have no room for it everywhere; its scale says so."""
+    for numbers in EIGHT_BITS:
+        small = quantized(numbers, torch.float32, monkeypatch)
+        _, places, keys, values = filled_cache([5, 20])
+        keys[0][:, 2, 3] = torch.nan
+        for mine, k, v in zip(places, keys, values, strict=True):
+            write_kv(small, mine.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
+        out = decode_attention(queries(2, torch.float32), small, rows_on_device(places), VARIANTS["plain"])
+        assert out[:, 0].isnan().any()
+        assert out[:, 1].isfinite().all()

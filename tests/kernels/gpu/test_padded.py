@@ -169,10 +169,12 @@ def test_tables_side_by_side_change_when_they_are_sent() -> None:
 
     assert all(torch.equal(out, start) for out in computed(shared))
     memory.send()
+    assert memory.used.tolist() == [2, 2, 2]
     assert all(torch.equal(a, b) for a, b in zip(computed(shared), computed(own), strict=True))
     for tables in (own, shared):
         tables[1].clear(0)
     memory.send()
+    assert memory.used.tolist() == [2, 1, 2]
     found = computed(shared)
     assert all(torch.equal(a, b) for a, b in zip(found, computed(own), strict=True))
     assert torch.equal(found[1][:2], start[:2])

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,7 +80,9 @@ def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize(
-    "tiling", [Tiling(16, 16, 32, 1, 16), Tiling(16, 32, 16, 7, 64), Tiling(32, 64, 128, 2, 32), PREFILL], ids=str
+    "tiling",
+    [Tiling(16, 16, 32, 1, 16, columns=32), Tiling(16, 32, 16, 7, 64), Tiling(32, 64, 128, 2, 32, columns=16), PREFILL],
+    ids=str,
 )
 def test_any_division_of_the_work_computes_the_same(tiling: Tiling) -> None:
     slots = [0, 0, 2, 2, 2, 4]
@@ -135,6 +138,61 @@ def test_a_row_is_bitwise_the_same_alone_and_in_a_batch() -> None:
         alone = start[row : row + 1].clone()
         add_segments(make_table({slot: weights[slot]}), alone, x[row : row + 1], work([slot]))
         assert torch.equal(alone[0], together[row]), row
+
+
+def product(x: torch.Tensor, y: torch.Tensor, inner: int) -> np.ndarray:
+    """Return the product of two tiles of this many inner numbers as the interpreter computes it, filled with zeros."""
+    (rows, inputs), columns = x.shape, y.shape[1]
+    left, right = np.zeros((16, inner), dtype=np.float32), np.zeros((inner, -(-columns // 16) * 16), dtype=np.float32)
+    left[:rows, :inputs], right[:inputs, :columns] = x.numpy(), y.numpy()
+    return np.einsum("ik,kj->ij", left, right)[:rows, :columns]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU's tensor cores sum in an order of their own")
+def test_the_order_of_sums() -> None:
+    """Each split adds its blocks of inputs, then the splits are added in order, then the product is added to `out`."""
+    inputs, width, rank, rows = 4 * DECODE.block_k + 40, 1100, 8, 3
+    tiling = DECODE._replace(splits=2)
+    x, out = rows_of(rows, inputs, torch.float32, 1), rows_of(rows, width, torch.float32, 2)
+    a, b = rows_of(rank, inputs, torch.float32, 3), rows_of(rank, width, torch.float32, 4)
+    sums = np.zeros((tiling.splits, rows, rank), dtype=np.float32)
+    for block, start in enumerate(range(0, inputs, tiling.block_k)):
+        part = slice(start, start + tiling.block_k)
+        split = sums[block % tiling.splits]
+        split[:] = product(x[:, part], a.T[part], tiling.block_k) + split
+    h = torch.from_numpy(sums[0] + sums[1])
+    expected = out.numpy() + np.concatenate([product(h, part, 16) for part in b.split(tiling.block_n, dim=1)], axis=1)
+    table = SlotTable((width,), inputs, torch.float32, DEVICE)
+    weights = LoraWeights(a, (Expand(0, rank, 0, b),))
+    table.put(0, weights)
+    add_segments(table, out, x, (Work.from_segments(segments_from([0] * rows), DEVICE, tiling),))
+    assert np.array_equal(out.numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("widths", "size", "count"), [((128256,), 2048, 63), ((4096, 1024, 1024), 512, 12), ((40,), 512, 1)]
+)
+def test_a_tile_has_a_bounded_number_of_programs(widths: tuple[int, ...], size: int, count: int) -> None:
+    blocks = SlotTable(widths, 16, torch.float32, DEVICE).blocks(DECODE.columns).tolist()
+    assert len(blocks) == count
+    assert max(stop - start for _, start, stop, _, _ in blocks) == min(size, max(widths))
+    columns = [
+        column for _, start, stop, begin, end in blocks for column in range(start, stop) if begin <= column < end
+    ]
+    assert columns == list(range(sum(widths)))
+
+
+def test_no_program_reads_the_slots_of_a_module_without_adapters() -> None:
+    """The number of slots with weights is all that they read."""
+    table = make_table({0: make_weights(0, torch.float32)})
+    assert table.used.tolist() == [1]
+    x, start = torch.ones(2, IN, device=DEVICE), torch.zeros(2, OUT, device=DEVICE)
+    table.used.zero_()
+    out = start.clone()
+    add_segments(table, out, x, work([0, 0]))
+    assert torch.equal(out, start)
+    table.clear(0)
+    assert table.used.tolist() == [0]
 
 
 def test_vectorized_reads_are_aligned() -> None:
