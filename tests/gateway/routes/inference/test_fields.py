@@ -129,14 +129,11 @@ async def test_each_field_has_its_status(gateway: Gateway, kind: str) -> None:
     wrong = {}
     async with gateway.http() as http:
         sender = Sender(gateway, http, PATHS[kind])
-        for field in FIELDS[kind]:
-            for row in ROWS[kind]:
-                if not row.matches(field.path):
-                    continue
-                place = Place(kind, field.path)
-                wrong[field.path] = await problems(sender, place, row, row.values(field.samples))
-                if not field.required and not field.is_form and not await null_is_absent(sender, place, row):
-                    wrong[field.path].append("null is not as if it were absent")
+        for field, row in [(field, row) for field in FIELDS[kind] for row in ROWS[kind] if row.matches(field.path)]:
+            place = Place(kind, field.path)
+            wrong[field.path] = await problems(sender, place, row, row.values(field.samples))
+            if not field.required and not field.is_form and not await null_is_absent(sender, place, row):
+                wrong[field.path].append("null is not as if it were absent")
         for row in OWN.get(kind, ()):
             wrong[row.pattern] = await problems(sender, Place(kind, row.pattern), row, row.values([]))
     assert not {path: found for path, found in wrong.items() if found}
@@ -148,8 +145,7 @@ async def test_counting_tokens_takes_the_same_fields(gateway: Gateway) -> None:
     async with gateway.http() as http:
         sender = Sender(gateway, http, "/v1/messages/count_tokens")
         for field in FIELDS["count_tokens"]:
+            place = Place("count_tokens", field.path)
             for row in rows_of("count_tokens", field.path):
-                unseen = replace(row, unseen=True)
-                place = Place("count_tokens", field.path)
-                wrong[field.path] = await problems(sender, place, unseen, row.values(field.samples))
+                wrong[field.path] = await problems(sender, place, replace(row, unseen=True), row.values(field.samples))
     assert not {path: found for path, found in wrong.items() if found}
