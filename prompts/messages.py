@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
 from loragate.prompts.tools import MAX_TOOLS, MessageToolCall
-from loragate.prompts.validation import Body, field_error, without
+from loragate.prompts.validation import field_error
 
 # Fields that clients send back when they append a response unchanged. Empty ones are ignored.
-_EMPTY_ALLOWED = ("audio", "function_call", "refusal", "tool_calls", "reasoning")
-# Fields that do not change the prompt: what OpenAI's helpers add to a response, and marks for another server's cache.
-_IGNORED = frozenset({"annotations", "parsed", "cache_control"})
+_EMPTY_ALLOWED = ("function_call", "refusal", "tool_calls", "reasoning")
+_OF_PARTS = ExtraFields(ignored=("annotations", "cache_control", "prompt_cache_breakpoint"))
+_PARTS = ("text", "refusal")
 
 
 def _text_of(content: Any) -> Any:
@@ -23,43 +24,53 @@ def _text_of(content: Any) -> Any:
 
 
 def _text_of_part(part: Any) -> str:
-    part = without(part, _IGNORED)
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind not in ("text", "refusal"):
-        raise PydanticCustomError("content_part", "only parts of type 'text' and 'refusal' are supported", {})
+    if kind not in _PARTS:
+        raise PydanticCustomError("content_part", "this server reads text only: send parts of type 'text'", {})
+    part = _OF_PARTS.removed_from(part)
     if part.keys() - {"type", kind} or not isinstance(part.get(kind), str):
         message = f"only parts of the form {{'type': '{kind}', '{kind}': …}} are supported"
         raise PydanticCustomError("content_part", "{message}", {"message": message})
     return str(part[kind])
 
 
-class TextPart(Body):
+class TextPart(ClientBody):
     """One part of a message's content. `cache_control` has no effect: a prefix that repeats is always cached."""
+
+    extras = _OF_PARTS
 
     type: Literal["text"]
     text: str
-    cache_control: dict[str, Any] | None = None
 
 
-class RefusalPart(Body):
+class RefusalPart(ClientBody):
     """A part of an assistant's message that is sent back; its text is part of the content."""
+
+    extras = _OF_PARTS
 
     type: Literal["refusal"]
     refusal: str
 
 
-def _describe(schema: dict[str, Any]) -> None:
-    schema["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(_IGNORED)}
+def _describe(schema: dict[str, Any], body: type["ChatMessage"]) -> None:
+    body.extras.describe(schema)
     schema["properties"]["refusal"] = {
         "anyOf": [{"type": "string"}, {"type": "null"}],
-        "description": "The assistant's words, if `content` is empty.",
+        "description": "The assistant's words, after those of `content`.",
     }
 
 
-class ChatMessage(Body):
+class ChatMessage(ClientBody):
     """One message. `developer` is OpenAI's newer name for `system`; chat templates know the older one."""
 
     model_config = ConfigDict(json_schema_extra=_describe)
+    # `parsed` is what OpenAI's helpers add to a response, and `cache_control` a mark for another server's cache.
+    extras = ExtraFields(
+        ignored=("annotations", "parsed", "cache_control"),
+        refused={
+            "audio": Refused("this server reads and writes text only: send the transcript as the content", ([], ""))
+        },
+    )
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
@@ -72,20 +83,16 @@ class ChatMessage(Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_empty_fields(cls, message: Any) -> Any:
+    def _read_other_forms(cls, message: Any) -> Any:
         if not isinstance(message, dict):
             return message
         message = dict(message)
         older = message.pop("reasoning_content", None)  # DeepSeek's name
         if older is not None and message.get("reasoning") is None:
             message["reasoning"] = older
-        kept = {
-            key: value
-            for key, value in without(message, _IGNORED).items()
-            if key not in _EMPTY_ALLOWED or value not in ([], "")
-        }
-        if kept.get("role") == "assistant" and "refusal" in kept and not kept.get("content"):
-            kept["content"] = kept.pop("refusal")
+        kept = {name: value for name, value in message.items() if name not in _EMPTY_ALLOWED or value not in ([], "")}
+        if kept.get("role") == "assistant" and "refusal" in kept:
+            kept["content"] = _with_refusal(kept.get("content"), kept.pop("refusal"))
         for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool"), ("reasoning", "assistant")):
             if kept.get(field) is not None and kept.get("role") != role:
                 raise field_error(field, f"it is only allowed in messages of role '{role}'")
@@ -98,6 +105,16 @@ class ChatMessage(Body):
         if self.role == "tool" and self.tool_call_id is None:
             raise field_error("tool_call_id", "this field is required")
         return self
+
+
+def _with_refusal(content: Any, refusal: Any) -> Any:
+    """Return an assistant's content with its refusal as the last part."""
+    if refusal is None or not isinstance(content, str | list | None):
+        return content
+    if not isinstance(refusal, str):
+        raise field_error("refusal", "it must be a string")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    return [*parts, {"type": "refusal", "refusal": refusal}]
 
 
 def check_tool_results(messages: Sequence[ChatMessage]) -> None:

@@ -1,15 +1,17 @@
 """Tool definitions, and the tool calls of an assistant message."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, LiteralString
 
-from pydantic import AfterValidator, ConfigDict, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from loragate.prompts.client_body import ClientBody, ExtraFields
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import Body, field_error, without
+from loragate.prompts.validation import field_error
 
 MAX_TOOLS = 128
+CUSTOM_TOOLS: LiteralString = "custom tools are supported by /v1/responses only: send a function here"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -19,11 +21,18 @@ def _require_object(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def _check_type(kind: Any) -> Any:
+    if kind == "custom":
+        raise PydanticCustomError("tool", CUSTOM_TOOLS, {})
+    return kind
+
+
+FunctionType = Annotated[Literal["function"], BeforeValidator(_check_type)]
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_require_object)]
 
 
-class FunctionDefinition(Body):
+class FunctionDefinition(ClientBody):
     """The name, purpose and parameters of a function; without `parameters` it takes no arguments."""
 
     name: FunctionName
@@ -37,22 +46,13 @@ class FunctionDefinition(Body):
         return self.parameters or _NO_ARGUMENTS
 
 
-def _describe(schema: dict[str, Any]) -> None:
-    schema["properties"]["cache_control"] = {"description": "Accepted, without effect."}
-
-
-class Tool(Body):
+class Tool(ClientBody):
     """One entry of `tools`."""
 
-    model_config = ConfigDict(json_schema_extra=_describe)
+    extras = ExtraFields(ignored=("cache_control",))
 
-    type: Literal["function"]
+    type: FunctionType
     function: FunctionDefinition
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_ignored(cls, tool: Any) -> Any:
-        return without(tool, ("cache_control",))
 
     def for_template(self) -> dict[str, Any]:
         """Return the tool in the form that chat templates expect."""
@@ -64,28 +64,22 @@ class Tool(Body):
         }
 
 
-class CalledFunction(Body):
+class CalledFunction(ClientBody):
     """The called function and its arguments as the model wrote them: usually, but not necessarily, valid JSON."""
+
+    extras = ExtraFields(ignored=("parsed_arguments",))  # OpenAI's helpers add it
 
     name: FunctionName
     arguments: str
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_ignored(cls, function: Any) -> Any:
-        return without(function, ("parsed_arguments",))  # OpenAI's helpers add it
 
-
-class MessageToolCall(Body):
+class MessageToolCall(ClientBody):
     """One entry of an assistant message's `tool_calls`."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_ignored(cls, call: Any) -> Any:
-        return without(call, ("index", "cache_control"))  # calls that were put together from a stream have an index
+    extras = ExtraFields(ignored=("index", "cache_control"))  # calls that were put together from a stream have an index
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
-    type: Literal["function"]
+    type: FunctionType
     function: CalledFunction
 
 

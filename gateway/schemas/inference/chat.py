@@ -10,9 +10,10 @@ from loragate.gateway.schemas.inference.reasoning import Budget, Effort, Thinkin
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, SamplingFields
 from loragate.gateway.schemas.inference.tools import ToolFields
 from loragate.prompts.chat_template import Ending
+from loragate.prompts.client_body import ClientBody
 from loragate.prompts.messages import ChatMessage, check_tool_results
 from loragate.prompts.tools import CalledFunction
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.validation import field_error
 
 MAX_MESSAGES = 4096
 
@@ -82,7 +83,7 @@ def check_messages(messages: Sequence[ChatMessage], ending: Ending) -> None:
         raise field_error("continue_final_message", "the last message must have a content, and no calls")
 
 
-class ReasoningFields(Body):
+class ReasoningFields(ClientBody):
     """A model without reasoning ignores them: nothing about its answers would change."""
 
     reasoning_effort: Effort | None = None

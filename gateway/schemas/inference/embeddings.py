@@ -1,21 +1,23 @@
 """The body of POST /v1/embeddings."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from loragate.gateway.schemas.inference.openai_fields import NO_EFFECT
+from loragate.gateway.schemas.inference.openai_fields import IGNORED
 from loragate.gateway.schemas.inference.prompts import Prompt, Prompts
 from loragate.gateway.schemas.inference.sampling import ModelName, Priority, User
-from loragate.prompts.validation import Body, without
+from loragate.prompts.client_body import ClientBody, ExtraFields
 from loragate.v1 import engine_pb2 as pb
 
 MAX_INPUTS = 2048
 _POOLING = {"last": pb.POOLING_LAST, "mean": pb.POOLING_MEAN}
 
 
-class EmbeddingRequest(Body):
+class EmbeddingRequest(ClientBody):
     """OpenAI's embedding request, extended by `priority`, `pooling` and `normalize`. Null means the default."""
+
+    extras = ExtraFields(ignored=IGNORED)
 
     model: ModelName
     input: Annotated[Prompts, Field(max_length=MAX_INPUTS)]
@@ -28,11 +30,6 @@ class EmbeddingRequest(Body):
     priority: Priority | None = None
     pooling: Literal["last", "mean"] | None = None
     normalize: bool | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_ignored(cls, document: Any) -> Any:
-        return without(document, NO_EFFECT)
 
     @property
     def sticky_key(self) -> str | None:

@@ -3,32 +3,24 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
+from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
 from loragate.prompts.tools import FunctionName
-from loragate.prompts.validation import Body, field_error, without
+from loragate.prompts.validation import field_error
 
-_IGNORED = ("cache_control", "caller", "citations")
 _SEPARATOR = "\n\n"  # blocks are paragraphs: clients put instructions and questions into blocks of their own
 ToolUseId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
-def describe_ignored(schema: dict[str, Any]) -> None:
-    """Add the field that every block accepts to its JSON Schema."""
-    schema["properties"]["cache_control"] = {"description": "Accepted, without effect."}
-
-
-class _Block(Body):
-    model_config = ConfigDict(json_schema_extra=describe_ignored)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_ignored(cls, block: Any) -> Any:
-        return without(block, _IGNORED)
+class _Block(ClientBody):
+    extras = ExtraFields(ignored=("cache_control", "caller", "toolset_name"))
 
 
 class TextBlock(_Block):
     """Text."""
+
+    extras = ExtraFields(ignored=("cache_control", "citations"))
 
     type: Literal["text"]
     text: str
@@ -116,8 +108,15 @@ Block = Annotated[
 ]
 
 
-class InputMessage(Body):
+class InputMessage(ClientBody):
     """A message. Messages of one role that follow each other are one turn."""
+
+    extras = ExtraFields(
+        refused={
+            "clear_at": Refused("every message stays: leave it out, or send 'never'", ("never",)),
+            "output_config": Refused("it holds for the whole request: send it beside 'messages'"),
+        }
+    )
 
     role: Literal["user", "assistant", "system"]
     content: Annotated[list[Block], BeforeValidator(_as_blocks, json_schema_input_type=str | list[Block])]

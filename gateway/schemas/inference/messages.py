@@ -1,9 +1,9 @@
 """The bodies of POST /v1/messages and /v1/messages/count_tokens, which are Anthropic's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from loragate.gateway.schemas.inference.chat import MAX_MESSAGES
 from loragate.gateway.schemas.inference.message_blocks import (
@@ -11,46 +11,29 @@ from loragate.gateway.schemas.inference.message_blocks import (
     Texts,
     ToolResultBlock,
     ToolUseBlock,
-    describe_ignored,
 )
 from loragate.gateway.schemas.inference.reasoning import Effort, Thinking
 from loragate.gateway.schemas.inference.sampling import ModelName, StopStrings, User
+from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
 from loragate.prompts.json_schema import JsonSchema
 from loragate.prompts.tools import MAX_TOOLS, ArgumentsSchema, FunctionName
-from loragate.prompts.validation import Body, field_error, without
+from loragate.prompts.validation import field_error
 
-_NO_EFFECT = ("betas", "cache_control", "context_management", "inference_geo", "service_tier", "speed")
-
-# Field → the values without an effect, in addition to null, and the reason why no other value is accepted.
-_UNSUPPORTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "container": ((), "this server runs no code: leave it out"),
-    "mcp_servers": (([],), "this server connects to no MCP servers: send their tools as 'tools'"),
-}
-_IGNORED_OF_TOOLS = (
-    "allowed_callers",
-    "cache_control",
-    "defer_loading",
-    "eager_input_streaming",
-    "input_examples",
-)
 _HOSTED = {"web_search": "WebSearch", "web_fetch": "WebFetch"}  # with the names of Claude Code's tools that use them
 
 
-class MessageTool(Body):
+class MessageTool(ClientBody):
     """A tool that the client runs."""
 
-    model_config = ConfigDict(json_schema_extra=describe_ignored)
+    extras = ExtraFields(
+        ignored=("allowed_callers", "cache_control", "defer_loading", "eager_input_streaming", "input_examples")
+    )
 
     name: FunctionName
     input_schema: ArgumentsSchema
     description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
     type: Literal["custom"] | None = None
     strict: bool | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_ignored(cls, tool: Any) -> Any:
-        return without(tool, _IGNORED_OF_TOOLS)
 
 
 def _custom_tools(tools: Any) -> Any:
@@ -69,7 +52,7 @@ def _refusal(kind: str) -> str:
     return "tools that Anthropic defines are not supported: send a tool of type 'custom' with its 'input_schema'"
 
 
-class MessageToolChoice(Body):
+class MessageToolChoice(ClientBody):
     """Whether the model may or must call tools."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -87,39 +70,58 @@ class MessageThinking(Thinking):
     """The switch and the budget of reasoning. With `display: "omitted"` the model reasons, but its reasoning is not
     returned."""
 
+    extras = ExtraFields(ignored=("block_binding",))  # to a signature, which is not checked
+
     display: Literal["summarized", "omitted"] | None = None
 
 
-class MessageFormat(Body):
+class MessageFormat(ClientBody):
     """A JSON schema that the answer must match."""
 
     type: Literal["json_schema"]
     schema_: JsonSchema = Field(alias="schema")
 
 
-class OutputConfig(Body):
+class OutputConfig(ClientBody):
     """The effort, which only a chat template with a variable for it uses, and the format of the answer."""
+
+    extras = ExtraFields(refused={"task_budget": Refused("the model has no budget for tasks: leave it out")})
 
     effort: Effort | None = None
     format: MessageFormat | None = None
 
 
-class MessageMetadata(Body):
+class MessageMetadata(ClientBody):
     """The end user of the request."""
 
     user_id: User | None = None
 
 
-def _describe(schema: dict[str, Any]) -> None:
-    schema["properties"] |= {name: {"description": "Accepted, without effect."} for name in _NO_EFFECT}
-    for name, (neutral, why) in _UNSUPPORTED.items():
-        schema["properties"][name] = {"enum": [None, *neutral], "description": f"No other value is accepted: {why}."}
-
-
-class MessageTokensRequest(Body):
+class MessageTokensRequest(ClientBody):
     """Anthropic's request for the number of a prompt's tokens."""
 
-    model_config = ConfigDict(json_schema_extra=_describe)
+    extras = ExtraFields(
+        ignored=(
+            "betas",
+            "billing_policy",
+            "cache_control",
+            "context_management",
+            "diagnostics",
+            "fallback_credit_token",
+            "fallbacks",  # for models that decline
+            "inference_geo",
+            "service_tier",
+            "speed",
+            "user_profile_id",
+            "workspace_id",
+        ),
+        refused={
+            "compaction": Refused("this server summarizes no conversations: leave it out"),
+            "container": Refused("this server runs no code: leave it out"),
+            "mcp_servers": Refused("this server connects to no MCP servers: send their tools as 'tools'", ([],)),
+            "thread": Refused("messages are not stored here: send the whole conversation as 'messages'"),
+        },
+    )
 
     model: ModelName
     messages: Annotated[list[InputMessage], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
@@ -130,17 +132,6 @@ class MessageTokensRequest(Body):
     tool_choice: MessageToolChoice | None = None
     thinking: MessageThinking | None = None
     output_config: OutputConfig | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_extras(cls, document: Any) -> Any:
-        if not isinstance(document, dict):
-            return document
-        for name, (neutral, why) in _UNSUPPORTED.items():
-            value = document.get(name)
-            if value is not None and value not in neutral:
-                raise field_error(name, why)
-        return {name: value for name, value in document.items() if name not in (*_NO_EFFECT, *_UNSUPPORTED)}
 
     @model_validator(mode="after")
     def _results_follow_their_calls(self) -> "MessageTokensRequest":

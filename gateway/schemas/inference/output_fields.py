@@ -7,8 +7,9 @@ import pydantic_core
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import Body, field_error, without
+from loragate.prompts.validation import field_error
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_OPTIONS = 1024
@@ -24,7 +25,7 @@ def _parsed(schema: Any) -> Any:
         raise PydanticCustomError("schema", "the schema is not valid JSON", {}) from None
 
 
-class JsonSchemaFormat(Body):
+class JsonSchemaFormat(ClientBody):
     """`response_format.json_schema`. Without a `schema`, any object matches. A schema is enforced with any `strict`."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
@@ -33,7 +34,7 @@ class JsonSchemaFormat(Body):
     strict: bool | None = None
 
 
-class ResponseFormat(Body):
+class ResponseFormat(ClientBody):
     """The format of the response. With the type `json_object`, a schema may be given as `schema` (LoRAX's name) or as
     `value` (TGI's, which huggingface_hub sends)."""
 
@@ -78,8 +79,6 @@ Options = Annotated[
 ]
 LarkGrammar = Annotated[str, StringConstraints(min_length=1, max_length=64 << 10)]
 
-# Fields of vLLM's that are accepted with these values, which change nothing; null is one of them.
-_NEUTRAL = {"disable_fallback": (True, False), "disable_any_whitespace": (False,), "whitespace_pattern": ()}
 _OLDER_NAMES = {
     "guided_json": "json",
     "guided_regex": "regex",
@@ -88,24 +87,22 @@ _OLDER_NAMES = {
 }
 
 
-class StructuredOutputs(Body):
+class StructuredOutputs(ClientBody):
     """A constraint on the text. Give exactly one of these."""
+
+    extras = ExtraFields(
+        ignored=("disable_fallback",),
+        refused={
+            "disable_any_whitespace": Refused("this server does not support it: leave it out", (False,)),
+            "whitespace_pattern": Refused("this server does not support it: leave it out"),
+        },
+    )
 
     json_: AnyJsonSchema | None = Field(default=None, alias="json")
     json_object: bool | None = None
     regex: Regex | None = None
     choice: Options | None = None
     grammar: LarkGrammar | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_neutral(cls, document: Any) -> Any:
-        if not isinstance(document, dict):
-            return document
-        for name, neutral in _NEUTRAL.items():
-            if document.get(name) is not None and document[name] not in neutral:
-                raise field_error(name, "this server does not support it: leave it out")
-        return without(document, _NEUTRAL)
 
     @model_validator(mode="after")
     def _is_one(self) -> "StructuredOutputs":
@@ -136,7 +133,7 @@ class StructuredOutputs(Body):
         return self._given[0]
 
 
-class OutputFields(Body):
+class OutputFields(ClientBody):
     """Without these fields, a completion may be any text. The `guided_…` fields are vLLM's older names of those of
     `structured_outputs`."""
 

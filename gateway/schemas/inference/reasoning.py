@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from loragate.prompts.validation import Body
+from loragate.prompts.client_body import ClientBody
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _MAX_BUDGET = (1 << 31) - 1
@@ -13,7 +13,7 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 VariableValue = bool | int | float | Annotated[str, StringConstraints(max_length=256)] | None
 
 
-class Thinking(Body):
+class Thinking(ClientBody):
     """Anthropic's form of the switch and of the budget."""
 
     type: Literal["enabled", "disabled", "adaptive"] = "enabled"

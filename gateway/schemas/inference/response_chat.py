@@ -14,14 +14,13 @@ from loragate.gateway.schemas.inference.response_items import (
     ReasoningInput,
     text_of,
 )
-from loragate.gateway.schemas.inference.responses import (
+from loragate.gateway.schemas.inference.response_tools import (
     ResponseAllowedTools,
     ResponseCustomTool,
-    ResponseJsonSchema,
     ResponseNamedTool,
-    ResponseRequest,
     ResponseTool,
 )
+from loragate.gateway.schemas.inference.responses import ResponseJsonSchema, ResponseRequest
 from loragate.gateway.schemas.validation import validated
 
 # Field of the chat request → the field that the caller sent.

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
 
+from loragate.prompts.client_body import ClientBody, ExtraFields
 from loragate.prompts.json_text import dump_json
 from loragate.prompts.tools import FunctionName
-from loragate.prompts.validation import Body, field_error, without
+from loragate.prompts.validation import field_error
 
 CUSTOM_INPUT = "input"  # the only argument of a custom tool, as the model sees it
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -15,16 +16,16 @@ CallId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 ItemId = Annotated[str, StringConstraints(max_length=256)]
 
 
-class TextContent(Body):
+class TextContent(ClientBody):
     """A part of a message, as in requests or in responses."""
+
+    extras = ExtraFields(ignored=("annotations", "logprobs", "parsed", "prompt_cache_breakpoint"))
 
     type: Literal["input_text", "output_text", "text"]
     text: str
-    annotations: list[Any] | None = None  # as logprobs
-    logprobs: list[Any] | None = None  # part of a response that is sent back; without effect
 
 
-class RefusalContent(Body):
+class RefusalContent(ClientBody):
     """A refusal of the model that is sent back."""
 
     type: Literal["refusal"]
@@ -36,7 +37,16 @@ class RefusalContent(Body):
         return self.refusal
 
 
-Content = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
+def _only_text(part: Any) -> Any:
+    if isinstance(part, dict) and part.get("type") in ("input_image", "input_file", "input_audio"):
+        raise field_error("type", "this server reads text only: send parts of type 'input_text'")
+    return part
+
+
+Content = Annotated[
+    Annotated[TextContent | RefusalContent, Field(discriminator="type")],
+    BeforeValidator(_only_text),
+]
 
 
 def _as_parts(value: Any) -> Any:
@@ -51,28 +61,26 @@ def text_of(parts: Sequence[TextContent | RefusalContent]) -> str:
     return "".join(part.text for part in parts)
 
 
-class MessageItem(Body):
+class MessageItem(ClientBody):
     """A message. `developer` is the newer name of the role `system`."""
+
+    extras = ExtraFields(ignored=("phase",))
 
     type: Literal["message"] | None = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Text
     id: ItemId | None = None
     status: Status | None = None
-    phase: Literal["commentary", "final_answer"] | None = None  # without effect
 
 
-class _CallInput(Body):
+class _CallInput(ClientBody):
+    extras = ExtraFields(ignored=("async", "caller", "parsed_arguments"))  # OpenAI's helpers add the last
+
     call_id: CallId
     name: FunctionName
     id: ItemId | None = None
     status: Status | None = None
     namespace: ItemId | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_ignored(cls, item: Any) -> Any:
-        return without(item, ("parsed_arguments",))  # OpenAI's helpers add it
 
 
 class FunctionCallInput(_CallInput):
@@ -94,8 +102,10 @@ class CustomCallInput(_CallInput):
         return dump_json({CUSTOM_INPUT: self.input})
 
 
-class FunctionOutputItem(Body):
+class FunctionOutputItem(ClientBody):
     """The result of a call of a function or a custom tool."""
+
+    extras = ExtraFields(ignored=("caller", "name", "namespace"))
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: CallId
@@ -104,22 +114,23 @@ class FunctionOutputItem(Body):
     status: Status | None = None
 
 
-class ReasoningPart(Body):
+class ReasoningPart(ClientBody):
     """A part of the reasoning, or of its summary."""
 
     type: Literal["reasoning_text", "summary_text"]
     text: str
 
 
-class ReasoningInput(Body):
+class ReasoningInput(ClientBody):
     """The reasoning of an earlier response. It belongs to the message or call that follows it."""
+
+    extras = ExtraFields(ignored=("encrypted_content",))  # this server never sends any
 
     type: Literal["reasoning"]
     summary: list[ReasoningPart] | None = None
     content: list[ReasoningPart] | None = None
     id: ItemId | None = None
     status: Status | None = None
-    encrypted_content: str | None = None  # without effect: this server never sends any
 
     @property
     def text(self) -> str:
@@ -147,7 +158,7 @@ _TYPES = (
 def _check_type(item: Any) -> Any:
     """Reject an item of another type with a message of ours: pydantic's would list the types of all items."""
     kind = item.get("type") if isinstance(item, dict) else None
-    if kind == "item_reference":
+    if kind == "item_reference" or (isinstance(item, dict) and item.keys() == {"id"}):
         raise field_error("type", "items are not stored here: send store=false, or the item itself")
     if kind is not None and kind not in _TYPES:
         reason = "items of this type are not supported: send messages, calls of functions and custom tools, and results"

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
-from loragate.gateway.schemas.inference.openai_fields import describe_openai_extras, without_openai_extras
+from loragate.gateway.schemas.inference.openai_fields import OF_COMPLETIONS, PromptCacheOptions
+from loragate.prompts.client_body import ClientBody, ExtraFields
 from loragate.prompts.validation import Body, field_error
 from loragate.v1 import engine_pb2 as pb
 
@@ -52,12 +53,13 @@ PromptLogprobs = Annotated[
 ]
 
 
-class StreamOptions(Body):
+class StreamOptions(ClientBody):
     """The options of a stream."""
+
+    extras = ExtraFields(ignored=("include_obfuscation",))
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None  # vLLM's: with `include_usage`, each chunk has the usage so far
-    include_obfuscation: bool | None = None  # accepted; nothing is obfuscated
 
 
 def check_stream_options(options: Body | None, *, stream: bool | None) -> None:
@@ -66,10 +68,10 @@ def check_stream_options(options: Body | None, *, stream: bool | None) -> None:
         raise field_error("stream_options", "it is only allowed when 'stream' is true")
 
 
-class SamplingFields(Body):
+class SamplingFields(ClientBody):
     """Null means the default, as in OpenAI's API. Fields that OpenAI does not have are named as in vLLM."""
 
-    model_config = ConfigDict(json_schema_extra=describe_openai_extras)
+    extras = OF_COMPLETIONS
 
     model: ModelName
     stream: bool | None = None
@@ -99,11 +101,7 @@ class SamplingFields(Body):
     priority: Priority | None = None
     user: User | None = None
     safety_identifier: User | None = None  # OpenAI's newer name for the same
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_extras(cls, document: Any) -> Any:
-        return without_openai_extras(document)
+    prompt_cache_options: PromptCacheOptions | None = None  # without effect
 
     @model_validator(mode="after")
     def _check_fields(self) -> "SamplingFields":

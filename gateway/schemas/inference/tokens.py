@@ -1,31 +1,24 @@
 """The bodies of POST /tokenize and /detokenize, which are vLLM's."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from loragate.gateway.schemas.inference.chat import Messages, check_messages, ending_of
 from loragate.gateway.schemas.inference.sampling import ModelName, TokenId
 from loragate.prompts.chat_template import Ending
+from loragate.prompts.client_body import ClientBody
 from loragate.prompts.tools import MAX_TOOLS, Tool, tool_names
-from loragate.prompts.validation import Body, field_error, without
+from loragate.prompts.validation import field_error
 
 
-class _TokenFields(Body):
-    model: ModelName | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, document: Any) -> Any:
-        return without(document, ())
-
-
-class TokenizeRequest(_TokenFields):
+class TokenizeRequest(ClientBody):
     """A `prompt`, or the `messages` and `tools` of a chat. Without `model`, it is the base model.
 
     `add_special_tokens` is true by default for a prompt and false for a chat, whose template writes them.
     """
 
+    model: ModelName | None = None
     prompt: str | None = None
     messages: Messages | None = None
     tools: Annotated[list[Tool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
@@ -53,7 +46,8 @@ class TokenizeRequest(_TokenFields):
         return ending_of(self.add_generation_prompt, self.continue_final_message)
 
 
-class DetokenizeRequest(_TokenFields):
+class DetokenizeRequest(ClientBody):
     """Token ids of the base model. Without `model`, it is the base model."""
 
+    model: ModelName | None = None
     tokens: list[TokenId]

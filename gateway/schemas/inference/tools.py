@@ -6,26 +6,35 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName, Tool, tool_names
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.client_body import ClientBody
+from loragate.prompts.tools import (
+    CUSTOM_TOOLS,
+    MAX_TOOLS,
+    FunctionDefinition,
+    FunctionName,
+    FunctionType,
+    Tool,
+    tool_names,
+)
+from loragate.prompts.validation import field_error
 
 _MODES = ("none", "auto", "required")
 
 
-class NamedFunction(Body):
+class NamedFunction(ClientBody):
     """A function by its name."""
 
     name: FunctionName
 
 
-class NamedTool(Body):
+class NamedTool(ClientBody):
     """A tool by the name of its function."""
 
-    type: Literal["function"]
+    type: FunctionType
     function: NamedFunction
 
 
-class AllowedTools(Body):
+class AllowedTools(ClientBody):
     """The only tools that may be called."""
 
     mode: Literal["auto", "required"]
@@ -39,10 +48,12 @@ def _as_object(choice: Any) -> Any:
         return {"type": choice}
     if isinstance(choice, dict) and choice.get("type") in _MODES:
         raise PydanticCustomError("tool_choice", "give the mode as a string", {})
+    if isinstance(choice, dict) and choice.get("type") == "custom":
+        raise field_error("type", CUSTOM_TOOLS)
     return choice
 
 
-class ToolChoice(Body):
+class ToolChoice(ClientBody):
     """`tool_choice`. Its string forms are equivalent to a `type` here."""
 
     type: Annotated[
@@ -79,7 +90,7 @@ ToolChoiceField = Annotated[
 ]
 
 
-class ToolFields(Body):
+class ToolFields(ClientBody):
     """Without `tool_choice` the model decides whether to call tools. `functions` and `function_call` are OpenAI's older
     names; an answer to them has `function_call` instead of `tool_calls`."""
 
