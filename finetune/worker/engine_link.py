@@ -12,6 +12,7 @@ from loragate.adapter_store.store import Store
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.client.session import AdapterBytes
 from loragate.finetune.config import ServiceConfig
 from loragate.v1 import engine_pb2 as pb
@@ -70,7 +71,7 @@ class EngineLink:
 async def connect_engine(config: ServiceConfig, store: Store) -> AsyncIterator[EngineLink]:
     """Connect to the engine, and reconnect whenever it returns, while the block runs."""
     source = StoredAdapters(store)
-    client = EngineClient(
+    client = GrpcEngineClient(
         config.engine_target,
         source,
         secret=config.engine_secret,

@@ -1,0 +1,137 @@
+"""The fleet: watches its engines, and runs each request on one of them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+
+from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.request import RequestObserver
+from loragate.engine.fleet.member import EngineAddress, Member
+from loragate.engine.fleet.placed_request import PlacedRequest
+from loragate.engine.fleet.placement import choose
+from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_CONNECT_POLL_SECONDS = 0.01  # while waiting for an engine
+_RETRY_SECONDS = 1.0
+
+Connect = Callable[[EngineAddress], EngineClient]
+Adopt = Callable[[pb.Manifest], Awaitable[bool]]
+
+
+async def _adopt_any(manifest: pb.Manifest) -> bool:
+    return True
+
+
+class Fleet:
+    """The engines that this process sends requests to. One per process."""
+
+    def __init__(
+        self,
+        addresses: Iterable[EngineAddress],
+        connect: Connect,
+        *,
+        adopt: Adopt = _adopt_any,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Create a fleet of the engines at these addresses.
+
+        Each time an engine connects, `adopt` is called with its manifest; the engine is sent requests only once that
+        has returned True. `changed` is called when an engine can be sent requests, and when it no longer can.
+        """
+        self._adopt = adopt
+        self._changed = changed
+        self._members = {each.id: Member(each, connect(each)) for each in addresses}
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._some_ready = asyncio.Event()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All engines, by id."""
+        return tuple(self._members.values())
+
+    @property
+    def ready_members(self) -> list[Member]:
+        """The engines that can be sent requests."""
+        return [member for member in self._members.values() if member.ready]
+
+    @property
+    def ready(self) -> bool:
+        """Whether an engine can be sent requests."""
+        return any(member.ready for member in self._members.values())
+
+    async def start(self) -> None:
+        """Start connecting in the background, and return at once."""
+        for member in self.members:
+            await member.client.start()
+            self._watches[member.id] = asyncio.create_task(self._watch(member), name=f"engine-{member.id}")
+
+    async def connected(self, patience: float) -> None:
+        """Wait until an engine can be sent requests, but at most `patience` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._some_ready.wait()
+
+    async def close(self) -> None:
+        """End all sessions, which aborts their requests."""
+        watches = list(self._watches.values())
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+        await asyncio.gather(*(member.client.close() for member in self.members))
+
+    @asynccontextmanager
+    async def generate(
+        self, submit: pb.Submit, observer: RequestObserver | None = None
+    ) -> AsyncIterator[AsyncIterator[pb.Delta]]:
+        """See `Engine.generate`. If the engine is lost before the first delta, the request runs on another one."""
+        key = f"{submit.adapter.tenant_id}/{submit.adapter.digest}"
+        request = PlacedRequest(submit, observer, lambda lost_with: self._place(key, lost_with))
+        await request.begin()
+        try:
+            yield request
+        finally:
+            await request.end()
+
+    def _place(self, key: str, lost_with: set[str]) -> Member:
+        candidates = [member.candidate() for member in self.ready_members if member.id not in lost_with]
+        chosen = choose(candidates, key)
+        if chosen is None:
+            raise EngineUnavailable("no engine is running")
+        return self._members[chosen]
+
+    async def _watch(self, member: Member) -> None:
+        while True:
+            await asyncio.sleep(_POLL_SECONDS if self._some_ready.is_set() else _CONNECT_POLL_SECONDS)
+            if not member.client.ready:
+                if member.manifest is not None:
+                    member.manifest = None
+                    self._note_change()
+            elif member.manifest is None:
+                if await self._accept(member):
+                    self._note_change()
+                else:
+                    await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _accept(self, member: Member) -> bool:
+        """Begin to use an engine that has connected; return whether that succeeded."""
+        try:
+            manifest = await member.client.describe()
+        except EngineUnavailable as error:
+            log.warning("cannot read the base model of engine %s: %s", member.id, error)
+            return False
+        if not await self._adopt(manifest):
+            return False
+        member.manifest = manifest
+        return True
+
+    def _note_change(self) -> None:
+        if self.ready:
+            self._some_ready.set()
+        else:
+            self._some_ready.clear()
+        self._changed()

@@ -1,0 +1,58 @@
+"""One engine of a fleet, as one process sees it."""
+
+from dataclasses import dataclass
+
+from loragate.engine.client.client import EngineClient
+from loragate.engine.fleet.placement import Candidate
+from loragate.v1 import engine_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAddress:
+    """An engine's id, unique in its fleet, and its gRPC target: "unix:/…/engine.sock" or "host:port"."""
+
+    id: str
+    target: str
+
+
+class Member:
+    """An engine's client, and what this process knows of the engine."""
+
+    def __init__(self, address: EngineAddress, client: EngineClient) -> None:
+        self.id = address.id
+        self.address = address
+        self.client = client
+        self.manifest: pb.Manifest | None = None  # of the running engine, once the fleet uses it
+        self.rejection: str | None = None  # why the fleet does not use it
+        self.requests = 0  # of this process, on this engine
+        self._load: pb.Load | None = None
+        self._queue_seconds = 0.0
+        self._sent = 0  # requests since the last load report
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be sent requests."""
+        return self.manifest is not None and self.client.ready
+
+    @property
+    def state(self) -> str:
+        """ "ok", or why it cannot be sent requests."""
+        return "ok" if self.ready else self.rejection or "not connected"
+
+    def begin(self) -> None:
+        """Count a request that is sent to it."""
+        self.requests += 1
+        self._sent += 1
+
+    def end(self) -> None:
+        """Count the end of a request."""
+        self.requests -= 1
+
+    def candidate(self) -> Candidate:
+        """Return its load, as placement sees it."""
+        load = self.client.load
+        if load is not self._load:
+            self._load, self._sent = load, 0
+            self._queue_seconds = sum(queue.seconds for queue in load.tenants) if load is not None else 0.0
+        expected = self._sent * load.request_seconds if load is not None else 0.0
+        return Candidate(self.id, self._queue_seconds + expected, self.requests)
