@@ -198,8 +198,9 @@ async def _open_services(
 
         engines = [EngineAddress(ENGINE_ID, config.engine_target)]
         parsers = config.tool_parser, config.reasoning_parser
-        link = EngineLink(engines, _connector(config, StoreAdapterSource(store)), store, parsers, engine_changed)
-        reconciler = Reconciler(store, link.client)
+        connect = _connector(config, StoreAdapterSource(store))
+        link = EngineLink(engines, connect, store, parsers, engine_changed, config.engine_ca)
+        reconciler = Reconciler(store, link.fleet)
         stack.push_async_callback(link.close)
         await link.start()
         await link.connected(_CONNECT_SECONDS)
@@ -285,6 +286,7 @@ def _connector(config: GatewayConfig, source: AdapterSource) -> Connect:
             secret=config.engine_secret,
             previous_secrets=config.previous_engine_secrets,
             ca=config.engine_ca,
+            certificate_name=address.certificate_name,
             heartbeat_timeout=config.heartbeat_timeout,
         )
 

@@ -25,6 +25,7 @@ from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_lo
 # These modules register more tenant-owned tables.
 import loragate.adapter_store.tables.admin_keys
 import loragate.adapter_store.tables.blobs
+import loragate.adapter_store.tables.engines
 import loragate.adapter_store.tables.files
 import loragate.adapter_store.tables.jobs
 import loragate.adapter_store.tables.recovery

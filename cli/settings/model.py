@@ -27,6 +27,7 @@ from loragate.adapter_store.signatures.config import SignatureConfig
 from loragate.cli.settings.types import (
     AbsolutePath,
     AdminKey,
+    EngineId,
     HttpUrl,
     HubUrl,
     Label,
@@ -60,10 +61,14 @@ DEFAULT_ENGINE_ADDRESS = "127.0.0.1:50100"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings(EngineOptions):
-    """`LORAGATE_ENGINE__<NAME>`, or `[engine]` in the file. The two defaults here depend on other settings."""
+    """`LORAGATE_ENGINE__<NAME>`, or `[engine]` in the file. The defaults of `listen` and `cache_dir` depend on other
+    settings; the last three say how the engine is registered."""
 
     listen: str | None = None
     cache_dir: AbsolutePath | None = None
+    advertise: str | None = None  # the address at which gateways reach it: the engine is registered under it
+    id: EngineId | None = None
+    certificate_name: str | None = None
 
     def config(self, model: str, data_dir: Path, **access: Any) -> EngineConfig:
         """Return the configuration that the engine process is started with. `access` has its secret and certificate."""

@@ -21,20 +21,28 @@ class EngineCalls:
     """Asks one engine. See EngineClient."""
 
     def __init__(
-        self, target: str, *, secret: str = "", previous_secrets: Sequence[str] = (), ca: Path | None = None
+        self,
+        target: str,
+        *,
+        secret: str = "",
+        previous_secrets: Sequence[str] = (),
+        ca: Path | None = None,
+        certificate_name: str | None = None,
     ) -> None:
         """Ask the engine at `target`, which demands `secret`, or still a previous one.
 
-        `ca` is a file with the certificate of an engine that is reached with TLS, or of the authority that signed it.
+        `ca` is a file with the certificate of an engine that is reached with TLS, or of the authority that signed it,
+        and `certificate_name` the name in it, if that is not the target's.
         """
         self._target = target
         self._ca = ca
+        self._certificate_name = certificate_name
         self._metadata = metadata_of(secret, previous_secrets)
         self._channel: grpc.aio.Channel | None = None
 
     async def start(self) -> None:
         """Open the channel, which connects with the first call."""
-        self._channel = _open_channel(self._target, self._ca)
+        self._channel = self._open_channel()
 
     async def close(self) -> None:
         """Close the channel."""
@@ -64,6 +72,15 @@ class EngineCalls:
         response: pb.TraceResponse = await self._call(call)
         return response.json
 
+    def _open_channel(self) -> grpc.aio.Channel:
+        if self._ca is None or is_unix(self._target):
+            return grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
+        options: list[tuple[str, int | str]] = [*CLIENT_OPTIONS]
+        if self._certificate_name is not None:
+            options.append(("grpc.ssl_target_name_override", self._certificate_name))
+        credentials = grpc.ssl_channel_credentials(self._ca.read_bytes())
+        return grpc.aio.secure_channel(self._target, credentials, options=options)
+
     def _stub(self) -> pb_grpc.EngineServiceStub:
         if self._channel is None:
             raise EngineUnavailable("the engine client was not started")
@@ -74,10 +91,3 @@ class EngineCalls:
             return await call
         except grpc.aio.AioRpcError as error:
             raise EngineUnavailable(f"the engine does not respond ({error.code().name})") from error
-
-
-def _open_channel(target: str, ca: Path | None) -> grpc.aio.Channel:
-    if ca is None or is_unix(target):
-        return grpc.aio.insecure_channel(target, options=CLIENT_OPTIONS)
-    credentials = grpc.ssl_channel_credentials(ca.read_bytes())
-    return grpc.aio.secure_channel(target, credentials, options=CLIENT_OPTIONS)

@@ -32,11 +32,14 @@ class GrpcEngineClient(EngineCalls):
         secret: str = "",
         previous_secrets: Sequence[str] = (),
         ca: Path | None = None,
+        certificate_name: str | None = None,
         heartbeat_timeout: float = 15.0,
     ) -> None:
         """Create a client; see EngineCalls. After `heartbeat_timeout` seconds without a message, the session of an
         engine whose process still answers pings ends."""
-        super().__init__(target, secret=secret, previous_secrets=previous_secrets, ca=ca)
+        super().__init__(
+            target, secret=secret, previous_secrets=previous_secrets, ca=ca, certificate_name=certificate_name
+        )
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout
         self._runner: asyncio.Task[None] | None = None

@@ -45,8 +45,10 @@ class Fleet:
         """
         self._adopt = adopt
         self._changed = changed
+        self._connect = connect
         self._members = {each.id: Member(each, connect(each)) for each in addresses}
         self._watches: dict[str, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._some_ready = asyncio.Event()
 
     @property
@@ -67,8 +69,19 @@ class Fleet:
     async def start(self) -> None:
         """Start connecting in the background, and return at once."""
         for member in self.members:
-            await member.client.start()
-            self._watches[member.id] = asyncio.create_task(self._watch(member), name=f"engine-{member.id}")
+            await self._begin(member)
+
+    async def update(self, addresses: Iterable[EngineAddress]) -> None:
+        """Use the engines at these addresses from now on. Those that are no longer among them are sent no more
+        requests, and are left once the running ones have ended."""
+        wanted = {each.id: each for each in addresses}
+        for member in self.members:
+            if wanted.get(member.id) != member.address:
+                del self._members[member.id]
+                self._leave_when_idle(member)
+        for id_ in wanted.keys() - self._members.keys():
+            member = self._members[id_] = Member(wanted[id_], self._connect(wanted[id_]))
+            await self._begin(member)
 
     async def connected(self, patience: float) -> None:
         """Wait until an engine can be sent requests, but at most `patience` seconds."""
@@ -78,10 +91,10 @@ class Fleet:
 
     async def close(self) -> None:
         """End all sessions, which aborts their requests."""
-        watches = list(self._watches.values())
-        for watch in watches:
-            watch.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        tasks = [*self._watches.values(), *self._leaving]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(member.client.close() for member in self.members))
 
     @asynccontextmanager
@@ -103,6 +116,18 @@ class Fleet:
         if chosen is None:
             raise EngineUnavailable("no engine is running")
         return self._members[chosen]
+
+    async def _begin(self, member: Member) -> None:
+        await member.client.start()
+        self._watches[member.id] = asyncio.create_task(self._watch(member), name=f"engine-{member.id}")
+
+    def _leave_when_idle(self, member: Member) -> None:
+        self._watches.pop(member.id).cancel()
+        if member.manifest is not None:
+            self._note_change()
+        leaving = asyncio.create_task(_leave(member), name=f"leaving-{member.id}")
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
 
     async def _watch(self, member: Member) -> None:
         while True:
@@ -135,3 +160,10 @@ class Fleet:
         else:
             self._some_ready.clear()
         self._changed()
+
+
+async def _leave(member: Member) -> None:
+    try:
+        await member.idle.wait()
+    finally:
+        await member.client.close()

@@ -1,10 +1,15 @@
 """One engine of a fleet, as one process sees it."""
 
+import asyncio
+import re
 from dataclasses import dataclass
 
 from loragate.engine.client.client import EngineClient
 from loragate.engine.fleet.placement import Candidate
 from loragate.v1 import engine_pb2 as pb
+
+MAX_ENGINE_ID = 64
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +18,25 @@ class EngineAddress:
 
     id: str
     target: str
+    certificate_name: str | None = None  # in its certificate, if it is not the target's
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise ValueError(f"the id of an engine must be 1 to 64 of A-Z a-z 0-9 . _ -, got {self.id!r}")
+        if not self.target:
+            raise ValueError(f"engine {self.id} has no address")
+
+
+def engine_address(text: str) -> EngineAddress:
+    """Return the address that `text` names: "id=target", or a target, from which the id is made. Raise ValueError."""
+    id_, separator, target = text.rpartition("=")
+    return EngineAddress(id_ if separator else engine_id_of(target), target)
+
+
+def engine_id_of(target: str) -> str:
+    """Return an id for the engine at this target, the same one each time."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", target.removeprefix("unix:")).strip("-")
+    return name[-MAX_ENGINE_ID:] or "engine"
 
 
 class Member:
@@ -25,6 +49,8 @@ class Member:
         self.manifest: pb.Manifest | None = None  # of the running engine, once the fleet uses it
         self.rejection: str | None = None  # why the fleet does not use it
         self.requests = 0  # of this process, on this engine
+        self.idle = asyncio.Event()  # there are none
+        self.idle.set()
         self._load: pb.Load | None = None
         self._queue_seconds = 0.0
         self._sent = 0  # requests since the last load report
@@ -43,10 +69,13 @@ class Member:
         """Count a request that is sent to it."""
         self.requests += 1
         self._sent += 1
+        self.idle.clear()
 
     def end(self) -> None:
         """Count the end of a request."""
         self.requests -= 1
+        if not self.requests:
+            self.idle.set()
 
     def candidate(self) -> Candidate:
         """Return its load, as placement sees it."""

@@ -7,13 +7,16 @@ engine runs.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.engine.client.client import EngineClient
 from loragate.engine.fleet.fleet import Connect, Fleet
 from loragate.engine.fleet.member import EngineAddress
+from loragate.engine.fleet.registry import RegistryFollower
 from loragate.gateway.errors import Unavailable
+from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.text.base_model import BaseModel, read_base_model
 from loragate.v1 import engine_pb2 as pb
 
@@ -35,9 +38,13 @@ class EngineLink:
         store: Store,
         parsers: tuple[str | None, str | None],
         changed: Callable[[bool], None] = lambda ready: None,
+        ca: Path | None = None,
     ) -> None:
-        """`parsers` are the configured ones of tool calls and of reasoning."""
+        """`engines` are used beside the registered ones. `parsers` are the configured ones of tool calls and of
+        reasoning. `ca` has the certificates of engines with TLS."""
         self.fleet = Fleet(engines, connect, adopt=self._adopt, changed=lambda: changed(self.ready))
+        self._follower = RegistryFollower(self.fleet, engines, store.engine_leases.all, ca)
+        self._following: asyncio.Task[None] | None = None
         self._store = store
         self._parsers = parsers
         self._base: BaseModel | None = None
@@ -81,6 +88,7 @@ class EngineLink:
             await self._update(stored)
             self._stored = stored
         await self.fleet.start()
+        self._following = asyncio.create_task(self._follower.run(), name="engine-registry")
 
     async def connected(self, patience: float) -> None:
         """Wait until requests can be served, but at most `patience` seconds."""
@@ -88,6 +96,8 @@ class EngineLink:
 
     async def close(self) -> None:
         """End the sessions with the engines."""
+        if self._following is not None:
+            await cancel_and_wait(self._following)
         await self.fleet.close()
 
     async def _adopt(self, manifest: pb.Manifest) -> bool:
