@@ -16,8 +16,9 @@ from loragate.adapter_store.usage.service_quality import Reason
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.client.session import AdapterSource
+from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Connect
-from loragate.engine.fleet.member import EngineAddress
+from loragate.engine.fleet.load import FleetLoad
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.notices import open_notices
@@ -30,7 +31,7 @@ from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.connections.peers import TrustedProxies
 from loragate.gateway.engine.adapter_source import StoreAdapterSource
-from loragate.gateway.engine.link import ENGINE_ID, EngineLink
+from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.engine.reconciler import Reconciler
 from loragate.gateway.engine.residency import Residency
 from loragate.gateway.engine.stats_reader import EngineStatsReader
@@ -196,10 +197,9 @@ async def _open_services(
             metrics.http.ready(ready)
             reconciler.due()
 
-        engines = [EngineAddress(ENGINE_ID, config.engine_target)]
         parsers = config.tool_parser, config.reasoning_parser
         connect = _connector(config, StoreAdapterSource(store))
-        link = EngineLink(engines, connect, store, parsers, engine_changed, config.engine_ca)
+        link = EngineLink(config.engine_addresses, connect, store, parsers, engine_changed, config.engine_ca)
         reconciler = Reconciler(store, link.fleet)
         stack.push_async_callback(link.close)
         await link.start()
@@ -249,7 +249,7 @@ async def _open_services(
                 config=config,
             ),
             admission=Admission(
-                shedding=Shedding(lambda: link.client.load, config.max_queue_seconds, metrics.shedding),
+                shedding=Shedding(FleetLoad(link.fleet).read, config.max_queue_seconds, metrics.shedding),
                 rejections=rejections,
                 limiter=limiter,
                 ledger=ledger,
@@ -258,8 +258,8 @@ async def _open_services(
                 link=link,
             ),
             http_metrics=metrics.http,
-            engine_stats=EngineStatsReader(link),
-            residency=Residency(link.client),
+            engine_stats=EngineStatsReader(link.fleet),
+            residency=Residency(link.fleet),
             imports=imports,
             upload_limiter=UploadLimiter(),
             body_budget=BodyBudget(config.max_buffered_body_bytes),

@@ -97,11 +97,12 @@ def engine_trace(
     steps: Annotated[
         int, typer.Option(min=0, help="How many of the last steps to write; 0: all that the engine remembers.")
     ] = 0,
+    engine_id: Annotated[str | None, typer.Option("--engine", help="The engine's id. [default: the first]")] = None,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Write the engine's last steps as a timeline. https://ui.perfetto.dev displays the file without uploading it.
+    """Write an engine's last steps as a timeline. https://ui.perfetto.dev displays the file without uploading it.
 
     Needs the admin key. Example: `loragate engine-trace trace.json --steps 500`
     """
@@ -110,8 +111,8 @@ def engine_trace(
     from loragate.cli.errors import CliError
 
     with as_operator(base_url, admin_key, data_dir) as api:
-        engine = api.call("GET", "/admin/v1/engines")["data"][0]
-        where = path("admin", "v1", "engines", engine["id"], "trace")
+        wanted = engine_id or api.call("GET", "/admin/v1/engines")["data"][0]["id"]
+        where = path("admin", "v1", "engines", wanted, "trace")
         with api.stream("GET", where, params={"steps": steps}) as response:
             document = response.read()
     try:

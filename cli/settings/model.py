@@ -25,6 +25,7 @@ from pydantic_settings import (
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.signatures.config import SignatureConfig
 from loragate.cli.settings.types import (
+    NONE,
     AbsolutePath,
     AdminKey,
     EngineId,
@@ -44,6 +45,7 @@ from loragate.cli.settings.types import (
     ToolParser,
 )
 from loragate.engine.config import EngineConfig, EngineOptions
+from loragate.engine.fleet.addresses import EngineAddress, engine_address
 from loragate.engine.runtime.log_format import LogFormat
 from loragate.engine.server_tls import TlsFiles
 from loragate.finetune.config import MAX_NICENESS
@@ -222,6 +224,8 @@ class Settings(BaseSettings):
     secret_key: SecretKey | None = None
     previous_secret_keys: SecretKeys = ()
     engine_target: str | None = None
+    engine_targets: Names = ()
+    engines: Annotated[int, Field(ge=1, le=64)] = 1
     engine_secret: SecretKey | None = None
     previous_engine_secrets: SecretKeys = ()
     engine_ca: AbsolutePath | None = None
@@ -243,6 +247,19 @@ class Settings(BaseSettings):
     finetune: FinetuneSettings = FinetuneSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None
+
+    @property
+    def first_engine(self) -> str | None:
+        """Return the address of a single engine; None if the setting "none" leaves it to the others, named or
+        registered."""
+        if self.engine_target is None:
+            return None if self.engine_targets else DEFAULT_ENGINE_ADDRESS
+        return None if self.engine_target == NONE else self.engine_target
+
+    @property
+    def more_engines(self) -> tuple[EngineAddress, ...]:
+        """Return the other engines that are named. Raise ValueError."""
+        return tuple(map(engine_address, self.engine_targets))
 
     @property
     def tls(self) -> TlsFiles | None:

@@ -25,7 +25,7 @@ from loragate.cli.supervisor.program import Program, kill, our_command, spawn
 from loragate.cli.supervisor.stop_signals import StopSignals, stop_signals
 from loragate.engine.client.calls import EngineCalls
 from loragate.engine.client.errors import EngineUnavailable
-from loragate.engine.fleet.member import EngineAddress, engine_id_of
+from loragate.engine.fleet.addresses import EngineAddress, engine_id_of
 from loragate.engine.fleet.registry import POLL_SECONDS
 from loragate.engine.link_security import check_target, is_local
 from loragate.v1 import engine_pb2 as pb

@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.client.request import RequestObserver
-from loragate.engine.fleet.member import EngineAddress, Member
+from loragate.engine.fleet.addresses import EngineAddress
+from loragate.engine.fleet.manifest import combined
+from loragate.engine.fleet.member import Member
 from loragate.engine.fleet.placed_request import PlacedRequest
 from loragate.engine.fleet.placement import choose
 from loragate.v1 import engine_pb2 as pb
@@ -40,8 +42,9 @@ class Fleet:
     ) -> None:
         """Create a fleet of the engines at these addresses.
 
-        Each time an engine connects, `adopt` is called with its manifest; the engine is sent requests only once that
-        has returned True. `changed` is called when an engine can be sent requests, and when it no longer can.
+        Each time an engine connects, `adopt` is called with the fleet's manifest; the engine is sent requests only once
+        that has returned True. All engines serve the same base model: others are rejected while one is in use.
+        `changed` is called when an engine can be sent requests, and when it no longer can.
         """
         self._adopt = adopt
         self._changed = changed
@@ -50,6 +53,7 @@ class Fleet:
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._some_ready = asyncio.Event()
+        self._accepting = asyncio.Lock()  # so that two engines of different base models do not join at once
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -65,6 +69,15 @@ class Fleet:
     def ready(self) -> bool:
         """Whether an engine can be sent requests."""
         return any(member.ready for member in self._members.values())
+
+    @property
+    def manifest(self) -> pb.Manifest | None:
+        """What the engines that can be sent requests have in common; None without any."""
+        return combined(self._manifests) if self._manifests else None
+
+    @property
+    def _manifests(self) -> list[pb.Manifest]:
+        return [each.manifest for each in self.ready_members if each.manifest is not None]
 
     async def start(self) -> None:
         """Start connecting in the background, and return at once."""
@@ -133,6 +146,7 @@ class Fleet:
         while True:
             await asyncio.sleep(_POLL_SECONDS if self._some_ready.is_set() else _CONNECT_POLL_SECONDS)
             if not member.client.ready:
+                member.rejection = None
                 if member.manifest is not None:
                     member.manifest = None
                     self._note_change()
@@ -149,10 +163,25 @@ class Fleet:
         except EngineUnavailable as error:
             log.warning("cannot read the base model of engine %s: %s", member.id, error)
             return False
-        if not await self._adopt(manifest):
-            return False
-        member.manifest = manifest
-        return True
+        async with self._accepting:
+            rejection = self._rejection_of(manifest)
+            if rejection is not None and rejection != member.rejection:
+                log.error("engine %s is not used: %s", member.id, rejection)
+            member.rejection = rejection
+            if rejection is not None or not await self._adopt(combined([*self._manifests, manifest])):
+                return False
+            member.manifest = manifest
+            return True
+
+    def _rejection_of(self, manifest: pb.Manifest) -> str | None:
+        """Return why an engine with this manifest cannot join the engines in use, if it cannot."""
+        for other in self._manifests:
+            if other.base_digest != manifest.base_digest:
+                return (
+                    f"it serves the base model {manifest.base_digest}, but the fleet serves {other.base_digest}; "
+                    "all engines must serve the same one"
+                )
+        return None
 
     def _note_change(self) -> None:
         if self.ready:

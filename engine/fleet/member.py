@@ -1,42 +1,11 @@
 """One engine of a fleet, as one process sees it."""
 
 import asyncio
-import re
-from dataclasses import dataclass
 
 from loragate.engine.client.client import EngineClient
+from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.placement import Candidate
 from loragate.v1 import engine_pb2 as pb
-
-MAX_ENGINE_ID = 64
-_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class EngineAddress:
-    """An engine's id, unique in its fleet, and its gRPC target: "unix:/…/engine.sock" or "host:port"."""
-
-    id: str
-    target: str
-    certificate_name: str | None = None  # in its certificate, if it is not the target's
-
-    def __post_init__(self) -> None:
-        if not _ID.fullmatch(self.id):
-            raise ValueError(f"the id of an engine must be 1 to 64 of A-Z a-z 0-9 . _ -, got {self.id!r}")
-        if not self.target:
-            raise ValueError(f"engine {self.id} has no address")
-
-
-def engine_address(text: str) -> EngineAddress:
-    """Return the address that `text` names: "id=target", or a target, from which the id is made. Raise ValueError."""
-    id_, separator, target = text.rpartition("=")
-    return EngineAddress(id_ if separator else engine_id_of(target), target)
-
-
-def engine_id_of(target: str) -> str:
-    """Return an id for the engine at this target, the same one each time."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", target.removeprefix("unix:")).strip("-")
-    return name[-MAX_ENGINE_ID:] or "engine"
 
 
 class Member:

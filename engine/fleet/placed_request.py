@@ -28,6 +28,8 @@ class PlacedRequest:
         while True:
             member = self._place(self._tried)
             self._tried.add(member.id)
+            if self._observer is not None:
+                self._observer.placed(member.id)
             try:
                 deltas = await self._run.enter_async_context(member.client.generate(self._submit, self._observer))
             except EngineUnavailable:

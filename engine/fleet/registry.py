@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Fleet
-from loragate.engine.fleet.member import EngineAddress
 from loragate.engine.link_security import check_target
 
 log = logging.getLogger(__name__)

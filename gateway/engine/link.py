@@ -11,9 +11,8 @@ from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.engine.client.client import EngineClient
+from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Connect, Fleet
-from loragate.engine.fleet.member import EngineAddress
 from loragate.engine.fleet.registry import RegistryFollower
 from loragate.gateway.errors import Unavailable
 from loragate.gateway.resilience.timeouts import cancel_and_wait
@@ -21,8 +20,6 @@ from loragate.gateway.text.base_model import BaseModel, read_base_model
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
-
-ENGINE_ID = "engine-0"  # there is only one
 
 
 class EngineLink:
@@ -49,11 +46,6 @@ class EngineLink:
         self._parsers = parsers
         self._base: BaseModel | None = None
         self._stored: pb.Manifest | None = None
-
-    @property
-    def client(self) -> EngineClient:
-        """The client of the one engine."""
-        return self.fleet.members[0].client
 
     @property
     def ready(self) -> bool:

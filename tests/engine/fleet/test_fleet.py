@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Fleet
-from loragate.engine.fleet.member import EngineAddress
 from loragate.v1 import engine_pb2 as pb
 
 from .memory_client import MemoryClient

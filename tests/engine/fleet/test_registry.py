@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Fleet
-from loragate.engine.fleet.member import EngineAddress
 from loragate.engine.fleet.registry import RegistryFollower
 
 from .memory_client import MemoryClient
