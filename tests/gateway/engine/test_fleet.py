@@ -1,9 +1,9 @@
 """A gateway with two engines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -20,7 +20,7 @@ from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.metrics_page import samples_of, scrape_as_operator, value
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
-from tests.gateway.tiny_model import MODEL_ID
+from tests.gateway.tiny_model import MODEL_ID, write_adapter
 
 TEXT = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 3}
 FIRST, SECOND = "engine-0", "second"
@@ -127,10 +127,12 @@ async def test_a_request_without_a_token_moves_to_another_engine(fleet: Fleet, s
     assert len(fleet.engines[kept].submits) == 1
 
 
-async def test_placements_and_deletions_reach_all_engines(
-    fleet: Fleet, upload_to: Callable[..., Awaitable[dict[str, Any]]]
-) -> None:
-    adapter = await upload_to(fleet.gateway, "poet")
+async def test_placements_and_deletions_reach_all_engines(fleet: Fleet, tmp_path: Path) -> None:
+    files = {file.name: file.read_bytes() for file in write_adapter(tmp_path / "poet").iterdir()}
+    async with fleet.gateway.http() as http:
+        answer = await http.post("/v1/adapters", data={"name": "poet"}, files=files)
+    assert answer.status_code == 201, answer.text
+    adapter = answer.json()
     probes = [engine for engine in fleet.engines.values() if engine.submits]
     assert len(probes) == 1, "an upload is tried on one engine"
     assert (await place(fleet.gateway, adapter, "pinned")).status_code == 200
