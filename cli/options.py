@@ -73,6 +73,14 @@ AdminKey = Annotated[
         rich_help_panel=_CLIENT,
     ),
 ]
+Engine = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        help="A further engine's unix:/path or host:port, or ID=ADDRESS; may be repeated. Engines with an address to "
+        "advertise are found without it.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation.")]
 AdapterName = Annotated[str, typer.Argument(help="The adapter's name.")]

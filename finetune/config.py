@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
+from loragate.engine.fleet.addresses import EngineAddress
 from loragate.finetune.sandbox import Sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
@@ -73,11 +74,12 @@ class ServiceConfig:
     database_url: str
     blob_url: str
     secret_key: bytes = field(repr=False)
-    engine_target: str
+    engine_target: str | None  # of the first engine
     engine_secret: str = field(repr=False)
     engine_ca: Path | None
     workspace: Path
     trainer: TrainerSettings
+    engines: tuple[EngineAddress, ...] = ()  # further ones, beside those that are registered in the database
     nice: int = MAX_NICENESS  # serving takes precedence
     max_jobs_per_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30

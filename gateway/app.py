@@ -14,6 +14,11 @@ from loragate.adapter_store.notices.notices import Notices
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.service_quality import Reason
 from loragate.engine.client.client import EngineClient
+from loragate.engine.client.grpc_client import GrpcEngineClient
+from loragate.engine.client.session import AdapterSource
+from loragate.engine.fleet.addresses import EngineAddress
+from loragate.engine.fleet.fleet import Connect
+from loragate.engine.fleet.load import FleetLoad
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.notices import open_notices
@@ -187,21 +192,15 @@ async def _open_services(
         limiter.start()
         ledger.settle_lease = limiter.settle_interrupted
         stack.push_async_callback(limiter.close)
-        client = EngineClient(
-            config.engine_target,
-            StoreAdapterSource(store),
-            secret=config.engine_secret,
-            previous_secrets=config.previous_engine_secrets,
-            ca=config.engine_ca,
-            heartbeat_timeout=config.heartbeat_timeout,
-        )
-        reconciler = Reconciler(store, client)
 
         def engine_changed(ready: bool) -> None:
             metrics.http.ready(ready)
             reconciler.due()
 
-        link = EngineLink(client, store, config.tool_parser, config.reasoning_parser, engine_changed)
+        parsers = config.tool_parser, config.reasoning_parser
+        connect = _connector(config, StoreAdapterSource(store))
+        link = EngineLink(config.engine_addresses, connect, store, parsers, engine_changed, config.engine_ca)
+        reconciler = Reconciler(store, link.fleet)
         stack.push_async_callback(link.close)
         await link.start()
         await link.connected(_CONNECT_SECONDS)
@@ -227,7 +226,7 @@ async def _open_services(
         )
         stack.callback(tokenizing.close)
         resolver = Resolver(store, config.snapshot_seconds)
-        engine = client if tracing is None else tracing.engine(client)
+        engine = link.fleet if tracing is None else tracing.engine(link.fleet)
         services = Services(
             config=config,
             lifecycle=lifecycle,
@@ -250,7 +249,7 @@ async def _open_services(
                 config=config,
             ),
             admission=Admission(
-                shedding=Shedding(lambda: client.load, config.max_queue_seconds, metrics.shedding),
+                shedding=Shedding(FleetLoad(link.fleet).read, config.max_queue_seconds, metrics.shedding),
                 rejections=rejections,
                 limiter=limiter,
                 ledger=ledger,
@@ -259,8 +258,8 @@ async def _open_services(
                 link=link,
             ),
             http_metrics=metrics.http,
-            engine_stats=EngineStatsReader(link),
-            residency=Residency(client),
+            engine_stats=EngineStatsReader(link.fleet),
+            residency=Residency(link.fleet),
             imports=imports,
             upload_limiter=UploadLimiter(),
             body_budget=BodyBudget(config.max_buffered_body_bytes),
@@ -275,6 +274,23 @@ async def _open_services(
         )
         _run_jobs(stack, {"imports": run_resume_loop(services)})
         yield services
+
+
+def _connector(config: GatewayConfig, source: AdapterSource) -> Connect:
+    """Return how this process connects to an engine."""
+
+    def connect(address: EngineAddress) -> EngineClient:
+        return GrpcEngineClient(
+            address.target,
+            source,
+            secret=config.engine_secret,
+            previous_secrets=config.previous_engine_secrets,
+            ca=config.engine_ca,
+            certificate_name=address.certificate_name,
+            heartbeat_timeout=config.heartbeat_timeout,
+        )
+
+    return connect
 
 
 def _threads(stack: AsyncExitStack, name: str) -> TenantThreads:

@@ -18,6 +18,12 @@ async def readiness(services: Services) -> dict[str, str]:
     }
 
 
+def engine_troubles(services: Services) -> dict[str, str]:
+    """Return the engines of a fleet of several that are not used, each with the reason."""
+    members = services.link.fleet.members
+    return {member.id: member.state for member in members if not member.ready} if len(members) > 1 else {}
+
+
 def is_ready(parts: dict[str, str]) -> bool:
     """Return whether all parts are ready."""
     return all(state == _OK for state in parts.values())

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-from loragate.engine.client.client import EngineClient
+from loragate.engine.client.client import Engine
 from loragate.gateway.config.tracing import TracingConfig
 from loragate.gateway.grpc.tracing_interceptor import TracingInterceptor
 from loragate.gateway.http.tracing_middleware import TracingMiddleware
@@ -41,9 +41,9 @@ class Tracing:
         """Trace each request of the application."""
         app.add_middleware(TracingMiddleware, tracer=self._tracer)
 
-    def engine(self, client: EngineClient) -> TracedEngine:
-        """Return a wrapper that traces the client."""
-        return TracedEngine(client)
+    def engine(self, engine: Engine) -> TracedEngine:
+        """Return a wrapper that traces the requests to `engine`."""
+        return TracedEngine(engine)
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:

@@ -51,9 +51,10 @@ async def download_usage(request: Request) -> Response:
 
 @router.get("/trace.json")
 async def download_trace(request: Request) -> Response:
-    """Download the engine's last steps as a trace."""
+    """Download an engine's last steps as a trace."""
     session: Session = request.state.session
-    return await _download(session, path("admin", "v1", "engines", "engine-0", "trace"), "engine-trace.json")
+    engine_id = request.query_params.get("engine", "engine-0")
+    return await _download(session, path("admin", "v1", "engines", engine_id, "trace"), "engine-trace.json")
 
 
 @router.get("/adapters/{name}/{version}/{file}")

@@ -33,6 +33,7 @@ class UsageRecordRow(TenantOwned, Base):
     duration_ms: Mapped[int] = mapped_column(BigInteger)
     outcome: Mapped[str] = mapped_column(String(16))
     amount: Mapped[int | None] = mapped_column(BigInteger)
+    engine_id: Mapped[str | None] = mapped_column(String(64))
     started_at: Mapped[datetime]
     training_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
 

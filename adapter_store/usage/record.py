@@ -55,6 +55,7 @@ class UsageRecord:
     ttft_ms: int | None = None
     duration_ms: int = 0
     outcome: Outcome = Outcome.COMPLETED
+    engine_id: str | None = None  # that its last prompt was sent to; None if none was, or where it is not known
     amount: int | None = None  # in 10⁻¹⁰; None where no price was set
 
     def __post_init__(self) -> None:

@@ -22,6 +22,10 @@ def engine(
     max_model_len: Annotated[
         int | None, typer.Option(help="Maximum length of prompt and completion, in tokens. [default: the model's]")
     ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(help="The address at which gateways reach it: they find it in the database while it runs."),
+    ] = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
     data_dir: options.DataDir = None,
@@ -35,8 +39,11 @@ def engine(
     Examples:
 
     - `loragate engine --model ~/models/Llama-3.2-1B-Instruct`
+    - `loragate engine --model ./model --listen 127.0.0.1:50101 --advertise 127.0.0.1:50101`
     - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --tls-cert engine.pem --tls-key engine.key`
     """
+    import asyncio
+
     from loragate.cli.data_dir.preparation import engine_secrets, make_data_dir
     from loragate.cli.errors import BAD_SETTING, CliError
     from loragate.cli.settings.load import load
@@ -44,7 +51,13 @@ def engine(
     from loragate.engine.runtime.interpreter import without_collection
     from loragate.engine.runtime.log_format import log_to_stderr
 
-    given = {"listen": listen, "dtype": dtype, "adapter_slots": adapter_slots, "max_model_len": max_model_len}
+    given = {
+        "listen": listen,
+        "advertise": advertise,
+        "dtype": dtype,
+        "adapter_slots": adapter_slots,
+        "max_model_len": max_model_len,
+    }
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = load(
         model=model, tls_cert=tls_cert, tls_key=tls_key, data_dir=data_dir, config=config, engine=chosen or None
@@ -54,6 +67,10 @@ def engine(
     log_to_stderr(settings.log_format)
     check_tls(settings)
     make_data_dir(settings)
+    if settings.engine.advertise is not None:
+        from loragate.cli.supervisor.registered_engine import run_registered
+
+        raise typer.Exit(asyncio.run(run_registered(settings)))
     secret, *previous = engine_secrets(settings)
     engine_config = settings.engine.config(
         settings.model,
@@ -80,11 +97,12 @@ def engine_trace(
     steps: Annotated[
         int, typer.Option(min=0, help="How many of the last steps to write; 0: all that the engine remembers.")
     ] = 0,
+    engine_id: Annotated[str | None, typer.Option("--engine", help="The engine's id. [default: the first]")] = None,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Write the engine's last steps as a timeline. https://ui.perfetto.dev displays the file without uploading it.
+    """Write an engine's last steps as a timeline. https://ui.perfetto.dev displays the file without uploading it.
 
     Needs the admin key. Example: `loragate engine-trace trace.json --steps 500`
     """
@@ -93,8 +111,8 @@ def engine_trace(
     from loragate.cli.errors import CliError
 
     with as_operator(base_url, admin_key, data_dir) as api:
-        engine = api.call("GET", "/admin/v1/engines")["data"][0]
-        where = path("admin", "v1", "engines", engine["id"], "trace")
+        wanted = engine_id or api.call("GET", "/admin/v1/engines")["data"][0]["id"]
+        where = path("admin", "v1", "engines", wanted, "trace")
         with api.stream("GET", where, params={"steps": steps}) as response:
             document = response.read()
     try:

@@ -12,6 +12,7 @@ def finetune_worker(
     engine_target: Annotated[
         str | None, typer.Option(help="The engine's unix:/path or host:port. [default: 127.0.0.1:50100]")
     ] = None,
+    engine: options.Engine = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
     name: Annotated[str | None, typer.Option(hidden=True, help="A name that no other worker has.")] = None,
@@ -34,7 +35,9 @@ def finetune_worker(
     from loragate.engine.runtime.log_format import log_to_stderr
     from loragate.finetune.worker.process import run
 
-    settings = load(model=model, engine_target=engine_target, data_dir=data_dir, config=config)
+    settings = load(
+        model=model, engine_target=engine_target, engine_targets=engine or None, data_dir=data_dir, config=config
+    )
     log_to_stderr(settings.log_format)
     try:
         run(service_config(settings, name))

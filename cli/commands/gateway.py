@@ -11,6 +11,7 @@ def gateway(
     engine_target: Annotated[
         str | None, typer.Option(help="The engine's unix:/path or host:port. [default: 127.0.0.1:50100]")
     ] = None,
+    engine: options.Engine = None,
     host: options.Host = None,
     port: options.Port = None,
     grpc_port: options.GrpcPort = None,
@@ -47,6 +48,7 @@ def gateway(
 
     settings = load(
         engine_target=engine_target,
+        engine_targets=engine or None,
         host=host,
         port=port,
         grpc_port=grpc_port,

@@ -25,6 +25,10 @@ def serve(
             help="Number of gateway processes; more than one needs Redis. [default: 1]", rich_help_panel="Server"
         ),
     ] = None,
+    engines: Annotated[
+        int | None, typer.Option(help="Number of engine processes. [default: 1]", rich_help_panel="Server")
+    ] = None,
+    engine: options.Engine = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
     tls_client_ca: options.TlsClientCa = None,
@@ -59,6 +63,8 @@ def serve(
         grpc_port=grpc_port,
         panel_port=panel_port,
         workers=workers,
+        engines=engines,
+        engine_targets=engine or None,
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,

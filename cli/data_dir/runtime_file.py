@@ -13,13 +13,22 @@ FILE_NAME = "runtime.json"
 
 @dataclass(frozen=True)
 class Pids:
-    """Process ids; None for a part that does not run."""
+    """Process ids; None for a part that does not run. `engine` is the first one."""
 
     supervisor: int
     gateway: tuple[int, ...]
     engine: int | None
     finetune: int | None = None
     panel: int | None = None
+
+
+@dataclass(frozen=True)
+class RunningEngine:
+    """An engine of this server; `pid` is None while it does not run."""
+
+    id: str
+    target: str
+    pid: int | None
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class Runtime:
     optional: Mapping[str, str | None] = field(default_factory=dict)
     tls_cert: str | None = None
     client_cert: str | None = None
+    engines: tuple[RunningEngine, ...] = ()
 
 
 def write(data_dir: Path, runtime: Runtime) -> None:

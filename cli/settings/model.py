@@ -25,8 +25,10 @@ from pydantic_settings import (
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.signatures.config import SignatureConfig
 from loragate.cli.settings.types import (
+    NONE,
     AbsolutePath,
     AdminKey,
+    EngineId,
     HttpUrl,
     HubUrl,
     Label,
@@ -43,6 +45,7 @@ from loragate.cli.settings.types import (
     ToolParser,
 )
 from loragate.engine.config import EngineConfig, EngineOptions
+from loragate.engine.fleet.addresses import EngineAddress, engine_address
 from loragate.engine.runtime.log_format import LogFormat
 from loragate.engine.server_tls import TlsFiles
 from loragate.finetune.config import MAX_NICENESS
@@ -60,10 +63,14 @@ DEFAULT_ENGINE_ADDRESS = "127.0.0.1:50100"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings(EngineOptions):
-    """`LORAGATE_ENGINE__<NAME>`, or `[engine]` in the file. The two defaults here depend on other settings."""
+    """`LORAGATE_ENGINE__<NAME>`, or `[engine]` in the file. The defaults of `listen` and `cache_dir` depend on other
+    settings; the last three say how the engine is registered."""
 
     listen: str | None = None
     cache_dir: AbsolutePath | None = None
+    advertise: str | None = None  # the address at which gateways reach it: the engine is registered under it
+    id: EngineId | None = None
+    certificate_name: str | None = None
 
     def config(self, model: str, data_dir: Path, **access: Any) -> EngineConfig:
         """Return the configuration that the engine process is started with. `access` has its secret and certificate."""
@@ -217,6 +224,8 @@ class Settings(BaseSettings):
     secret_key: SecretKey | None = None
     previous_secret_keys: SecretKeys = ()
     engine_target: str | None = None
+    engine_targets: Names = ()
+    engines: Annotated[int, Field(ge=1, le=64)] = 1
     engine_secret: SecretKey | None = None
     previous_engine_secrets: SecretKeys = ()
     engine_ca: AbsolutePath | None = None
@@ -238,6 +247,19 @@ class Settings(BaseSettings):
     finetune: FinetuneSettings = FinetuneSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None
+
+    @property
+    def first_engine(self) -> str | None:
+        """Return the address of a single engine; None if the setting "none" leaves it to the others, named or
+        registered."""
+        if self.engine_target is None:
+            return None if self.engine_targets else DEFAULT_ENGINE_ADDRESS
+        return None if self.engine_target == NONE else self.engine_target
+
+    @property
+    def more_engines(self) -> tuple[EngineAddress, ...]:
+        """Return the other engines that are named. Raise ValueError."""
+        return tuple(map(engine_address, self.engine_targets))
 
     @property
     def tls(self) -> TlsFiles | None:

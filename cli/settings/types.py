@@ -111,6 +111,7 @@ def _origins(given: tuple[str, ...]) -> tuple[str, ...]:
 Port = Annotated[int, Field(ge=0, le=65535)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+EngineId = Annotated[str, Field(pattern="^[A-Za-z0-9._-]{1,64}$")]
 Label = Annotated[str, AfterValidator(_label)]
 Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
 ToolParser = Annotated[str, AfterValidator(_tool_parser)]

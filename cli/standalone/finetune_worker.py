@@ -9,8 +9,8 @@ from loragate.adapter_store.signatures.policy import SignaturePolicy
 from loragate.cli.data_dir.preparation import engine_secrets, make_data_dir, secret_keys
 from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
-from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
-from loragate.engine.link_security import check_target
+from loragate.cli.settings.model import FinetuneSettings, Settings
+from loragate.engine.fleet.addresses import check_addresses, engine_addresses
 from loragate.finetune.config import MAX_NICENESS, ServiceConfig, TrainerPatience
 from loragate.finetune.sandbox import Sandbox, SandboxUnavailable, find_sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
@@ -30,9 +30,9 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         raise CliError(f"LORAGATE_FINETUNE__REPORT_TO: {', '.join(unknown)} is not installed", BAD_SETTING)
     make_data_dir(settings)
     chosen = settings.finetune
-    target = settings.engine_target or DEFAULT_ENGINE_ADDRESS
     try:
-        check_target(target, settings.engine_ca)
+        more = settings.more_engines
+        check_addresses(engine_addresses(settings.first_engine, more), settings.engine_ca)
     except ValueError as error:
         raise CliError(str(error), BAD_SETTING) from None
     keys = secret_keys(settings)
@@ -44,7 +44,8 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         blob_url=settings.effective_blob_url,
         secret_key=keys.primary,
         previous_secret_keys=keys.previous,
-        engine_target=target,
+        engine_target=settings.first_engine,
+        engines=more,
         engine_secret=engine_secret,
         previous_engine_secrets=tuple(previous_engine_secrets),
         engine_ca=settings.engine_ca,

@@ -12,7 +12,7 @@ from loragate.cli.data_dir.preparation import (
     secret_keys,
 )
 from loragate.cli.errors import BAD_SETTING, CliError
-from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, Settings
+from loragate.cli.settings.model import Settings
 from loragate.gateway.config.gateway import GatewayConfig
 
 
@@ -35,7 +35,8 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             blob_url=settings.effective_blob_url,
             secret_key=keys.primary,
             previous_secret_keys=keys.previous,
-            engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
+            engine_target=settings.first_engine,
+            engines=settings.more_engines,
             engine_secret=engine_secret,
             previous_engine_secrets=tuple(previous_engine_secrets),
             engine_ca=settings.engine_ca,

@@ -21,6 +21,7 @@ _SETTINGS = (
     "secret_key",
     "previous_secret_keys",
     "engine_target",
+    "engine_targets",
     "engine_secret",
     "previous_engine_secrets",
     "finetune",
@@ -29,7 +30,7 @@ _SETTINGS = (
 )
 
 
-def part(settings: Settings, model: str, engine_target: str, notify: Callable[[str], None]) -> OptionalPart | None:
+def part(settings: Settings, model: str, notify: Callable[[str], None]) -> OptionalPart | None:
     """Return the worker; None if it is disabled, or, after a notification, if its packages are not installed."""
     if not settings.finetune.enabled:
         return None
@@ -37,7 +38,7 @@ def part(settings: Settings, model: str, engine_target: str, notify: Callable[[s
     if missing:
         notify(f"no fine-tuning: {', '.join(missing)} not installed ({INSTALL_FINETUNE})")
         return None
-    chosen = settings.model_copy(update={"model": model, "engine_target": engine_target})
+    chosen = settings.model_copy(update={"model": model})
     # A restarted worker keeps this name, so that leases of the previous process are released immediately.
     command = our_command("finetune-worker", "--name", f"serve-{random_base62(12)}")
     environment = child_environment(chosen, _SETTINGS) | shared_metrics.finetune_environment(settings)

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import httpx
@@ -15,13 +15,13 @@ _RESPONSE_SECONDS = 5.0
 _READY_WORKERS = re.compile(r"^loragate_gateway_ready_workers (\S+)$", re.MULTILINE)
 
 
-async def until_ready(where: Addresses, workers: int, notify: Callable[[str], None]) -> None:
-    """Return when `/readyz` responds with 200 and this many workers are ready. Reports what is missing when it
-    changes."""
+async def until_ready(where: Addresses, workers: int, engines: Collection[str], notify: Callable[[str], None]) -> None:
+    """Return when `/readyz` responds with 200, and these engines and this many workers are ready. Reports what is
+    missing when it changes."""
     missing = ""
     async with local_client(where.tls, base_url=where.base_url, timeout=_RESPONSE_SECONDS) as client:
         while True:
-            found = await _missing_parts(client, workers)
+            found = await _missing_parts(client, workers, engines)
             if not found:
                 return
             if found != missing:
@@ -35,11 +35,14 @@ def local_client(tls: ClientTls | None, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(trust_env=False, verify=True if tls is None else tls.context(), **options)
 
 
-async def _missing_parts(client: httpx.AsyncClient, workers: int) -> str:
+async def _missing_parts(client: httpx.AsyncClient, workers: int, engines: Collection[str]) -> str:
     try:
         response = await client.get("/readyz")
         if response.status_code != httpx.codes.OK:
             return not_ready_in(response)
+        missing = [f"{part} ({why})" for part, why in degraded_in(response).items() if part in engines]
+        if missing:
+            return ", ".join(missing)
         # One worker has responded; its metrics cover all of them.
         metrics = await client.get("/metrics") if workers > 1 else None
     except httpx.HTTPError:
@@ -60,3 +63,11 @@ def not_ready_in(response: httpx.Response) -> str:
     except (ValueError, LookupError, TypeError, AttributeError):
         return f"the gateway (status {response.status_code})"
     return ", ".join(f"{part} ({state})" for part, state in parts if state not in ("ok", "degraded")) or "the gateway"
+
+
+def degraded_in(response: httpx.Response) -> dict[str, str]:
+    """Return the degraded parts according to `/readyz`, each with the reason."""
+    try:
+        return dict(response.json()["degraded"])
+    except (ValueError, LookupError, TypeError):
+        return {}

@@ -21,6 +21,7 @@ from loragate.cli.supervisor.notifications import Notifications
 from loragate.cli.supervisor.panel import panel_listener
 from loragate.cli.supervisor.stop_signals import stop_signals
 from loragate.cli.supervisor.supervisor import Supervisor, WhenReady
+from loragate.engine.fleet.addresses import EngineAddress, check_addresses
 from loragate.engine.link_security import is_local
 from loragate.engine.runtime.log_format import log_to_stderr
 from loragate.gateway.connections.tls import ClientTls
@@ -47,10 +48,12 @@ async def serve(
             closing(listen(settings.host, settings.port)) as listener,
             closing(reserve(settings.host, settings.grpc_port)) as held,
             panel_listener(settings, notifications.event) as panel,
-            _engine_target(settings) as target,
+            _engine_targets(settings) as (target, more_engines),
         ):
             panel_descriptor = None if panel is None else panel.fileno()
-            programs = make_programs(settings, target, listener.fileno(), address_of(held), panel_descriptor)
+            programs = make_programs(
+                settings, target, listener.fileno(), address_of(held), panel_descriptor, more_engines
+            )
             where = Addresses(
                 url_of(listener, settings.tls_cert),
                 target_of(held),
@@ -87,17 +90,29 @@ def check_combination(settings: Settings) -> None:
     if settings.engine_target is not None:
         raise CliError(
             "LORAGATE_ENGINE_TARGET is for `loragate gateway` with an engine that runs elsewhere; "
-            "`loragate serve` starts its own engine",
+            "`loragate serve` starts its own engine; name further ones as --engine (LORAGATE_ENGINE_TARGETS)",
+            BAD_SETTING,
+        )
+    try:
+        check_addresses(settings.more_engines, settings.engine_ca)
+    except ValueError as error:
+        raise CliError(str(error), BAD_SETTING) from None
+    if settings.engines > 1 and settings.engine.listen is not None:
+        raise CliError(
+            f"{settings.engines} engines (LORAGATE_ENGINES) cannot share LORAGATE_ENGINE__LISTEN: leave it out, or "
+            "start further ones with `loragate engine --advertise`",
             BAD_SETTING,
         )
 
 
 @contextmanager
-def _engine_target(settings: Settings) -> Iterator[str]:
+def _engine_targets(settings: Settings) -> Iterator[tuple[str, tuple[EngineAddress, ...]]]:
+    """Yield the address of the first engine, and those of the others that this server starts."""
     given = settings.engine.listen
     if given is None:
         with engine_socket() as target:
-            yield target
+            socket = target.removesuffix(".sock")
+            yield target, tuple(EngineAddress(f"engine-{n}", f"{socket}-{n}.sock") for n in range(1, settings.engines))
     elif given.endswith(":0"):
         raise CliError("LORAGATE_ENGINE__LISTEN needs a port number, so that the gateway finds the engine", BAD_SETTING)
     elif not is_local(given):
@@ -107,7 +122,7 @@ def _engine_target(settings: Settings) -> Iterator[str]:
             BAD_SETTING,
         )
     else:
-        yield given
+        yield given, ()
 
 
 _LONGEST_PATH = 106  # sockaddr_un holds 108 bytes with the terminating zero, on some systems 104
@@ -122,7 +137,7 @@ def engine_socket() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="loragate-"))
     try:
         path = folder / "engine.sock"
-        if len(str(path).encode()) > _LONGEST_PATH:
+        if len(str(path).encode()) + len("-63") > _LONGEST_PATH:
             raise CliError(f"the path of the temporary folder {folder.parent} is too long for a socket: set TMPDIR")
         yield f"unix:{path}"
     finally:

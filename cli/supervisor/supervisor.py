@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from loragate.cli.data_dir import demo_key, runtime_file
 from loragate.cli.data_dir.preparation import prepare_store
-from loragate.cli.data_dir.runtime_file import Addresses, Pids, Runtime
+from loragate.cli.data_dir.runtime_file import Addresses, Pids, RunningEngine, Runtime
 from loragate.cli.errors import CliError
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor.child import Child, first_completed
@@ -44,7 +44,7 @@ class Supervisor:
         self._signals = signals
         self._notifications = notifications
         self._when_ready = when_ready
-        self._engine: Child | None = None
+        self._engines: list[Child] = []
         self._gateways: list[Child] = []
         self._optional: dict[str, Child] = {}  # by their names in the runtime file
         self._tasks: list[asyncio.Task[Any]] = []
@@ -67,14 +67,18 @@ class Supervisor:
         """Start the slowest part first, and the optional ones when they no longer delay the first answer."""
         model = self._model()
         optional = tuple(self._programs.optional(model, self._where, self._notifications.event))
-        self._engine = self._child(self._programs.engine(model))
-        self._run_in_background(self._engine.run())
+        engines = [self._programs.engine(model)]
+        engines += [self._programs.other_engine(model, number) for number in range(1, self._settings.engines)]
+        self._engines = [self._child(program) for program in engines]
+        for engine in self._engines:
+            self._run_in_background(engine.run())
         # Not cancelled with this task: a new admin key that is stored is printed, too.
         admin_key = await asyncio.shield(self._run_in_background(self._prepare()))
         self._gateways = [self._child(self._programs.gateway()) for _ in range(self._settings.workers)]
         for gateway in self._gateways:
             self._run_in_background(gateway.run())
-        await until_ready(self._where, self._settings.workers, self._notifications.event)
+        own_engines = {each.id for each in self._programs.own_engines}
+        await until_ready(self._where, self._settings.workers, own_engines, self._notifications.event)
         if admin_key is not None:
             await run_once(self._programs.demo_provision(self._where.base_url, admin_key))
             demo_key.remove_draft(self._settings.data_dir)
@@ -117,9 +121,8 @@ class Supervisor:
 
     def _report_ready(self) -> None:
         self._ready = True
-        for child in (self._engine, *self._gateways):
-            if child is not None:
-                child.has_worked = True
+        for child in (*self._engines, *self._gateways):
+            child.has_worked = True
         self._write_runtime()
         self._notifications.ready(self._settings, self._where)
 
@@ -127,14 +130,17 @@ class Supervisor:
         if not self._ready or self._signals.requested.is_set():
             return
         gateways = tuple(child.pid for child in self._gateways if child.pid is not None)
-        engine = self._engine.pid if self._engine else None
+        own = zip(self._programs.own_engines, self._engines, strict=True)
+        engines = tuple(RunningEngine(address.id, address.target, child.pid) for address, child in own)
         others = {name: child.pid for name, child in self._optional.items()}
-        pids = Pids(supervisor=os.getpid(), gateway=gateways, engine=engine, **others)
+        pids = Pids(supervisor=os.getpid(), gateway=gateways, engine=engines[0].pid, **others)
         troubles = {name: child.trouble for name, child in self._optional.items()}
         where = self._where
         tls = where.tls or ANY_VALID
-        files = (None if each is None else str(each) for each in (tls.server_cert, tls.client_cert))
-        runtime = Runtime(where.base_url, pids, where.grpc_target, where.panel_url, troubles, *files)
+        cert, client_cert = (None if each is None else str(each) for each in (tls.server_cert, tls.client_cert))
+        runtime = Runtime(
+            where.base_url, pids, where.grpc_target, where.panel_url, troubles, cert, client_cert, engines
+        )
         runtime_file.write(self._settings.data_dir, runtime)
 
     def _run_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -157,8 +163,7 @@ class Supervisor:
             *(gateway.stop(drain, immediate) for gateway in self._gateways),
             *(child.stop(_OPTIONAL_GRACE_SECONDS, immediate) for child in self._optional.values()),
         )
-        if self._engine is not None:
-            await self._engine.stop(_ENGINE_GRACE_SECONDS, immediate)
+        await asyncio.gather(*(engine.stop(_ENGINE_GRACE_SECONDS, immediate) for engine in self._engines))
         ends = asyncio.gather(*self._tasks, return_exceptions=True)
         await first_completed(asyncio.wait([ends]), immediate.wait(), seconds=_PREPARATION_GRACE_SECONDS)
         for task in self._tasks:

@@ -5,7 +5,7 @@ It shares no cache and is scheduled like any other request.
 
 import asyncio
 
-from loragate.engine.client.client import EngineClient
+from loragate.engine.client.client import Engine
 from loragate.engine.client.errors import EngineError, EngineRequestError
 from loragate.v1 import engine_pb2 as pb
 
@@ -29,7 +29,7 @@ class TrialFailed(Exception):
 
 
 async def try_adapter(
-    client: EngineClient, manifest: pb.Manifest, adapter: pb.AdapterRef, own_tokens: tuple[int, ...], share: pb.Share
+    engine: Engine, manifest: pb.Manifest, adapter: pb.AdapterRef, own_tokens: tuple[int, ...], share: pb.Share
 ) -> None:
     """Probe an adapter; `own_tokens` are its invocation tokens. Raise TrialFailed."""
     submit = pb.Submit(
@@ -39,7 +39,7 @@ async def try_adapter(
         share=share,
     )
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS), client.generate(submit) as deltas:
+        async with asyncio.timeout(_ANSWER_SECONDS), engine.generate(submit) as deltas:
             async for _ in deltas:
                 pass
     except TimeoutError:

@@ -13,6 +13,10 @@ _WITHOUT_RESULT = (pb.FINISH_REASON_ERROR, pb.FINISH_REASON_ABORTED)
 class RequestObserver(Protocol):
     """Observes a request for as long as the engine works on it, also after its client has left. No method may wait."""
 
+    def placed(self, engine_id: str) -> None:
+        """Record the engine of a fleet that the request is about to be sent to."""
+        ...
+
     def begun(self, abort: Callable[[int], None]) -> None:
         """Record that the request was sent; `abort` ends its completion of this index in the engine."""
         ...

@@ -1,9 +1,9 @@
-"""The worker's link to the engine: the base model that it serves, trials of trained adapters, and its load."""
+"""The worker's link to the engines: the base model that they serve, trials of trained adapters, and their load."""
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from loragate.adapter_store.publishing.probe import engine_rejection, engine_unavailable
@@ -12,7 +12,11 @@ from loragate.adapter_store.store import Store
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.client.session import AdapterBytes
+from loragate.engine.fleet.addresses import EngineAddress, engine_addresses
+from loragate.engine.fleet.fleet import Fleet
+from loragate.engine.fleet.registry import RegistryFollower
 from loragate.finetune.config import ServiceConfig
 from loragate.v1 import engine_pb2 as pb
 
@@ -36,69 +40,86 @@ class StoredAdapters:
 
 
 class EngineLink:
-    """A started client of the engine. Called, it is a `Probe`: the trial counts as one of the tenant's requests."""
+    """A started fleet. Called, it is a `Probe`: the trial counts as one of the tenant's requests."""
 
-    def __init__(self, client: EngineClient) -> None:
-        self.client = client
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def clients(self) -> list[EngineClient]:
+        """Return the clients of the engines that respond."""
+        return [member.client for member in self._fleet.ready_members]
 
     async def manifest(self) -> pb.Manifest:
         """Return the base model's manifest, once an engine serves one."""
         while True:
-            try:
-                if self.client.ready:
-                    return await self.client.describe()
-            except EngineUnavailable as error:
-                log.info("waiting for the engine: %s", error)
+            manifest = self._fleet.manifest
+            if manifest is not None:
+                return manifest
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
         """See `adapter_store.probe.Probe`."""
-        try:
-            manifest = await self.client.describe()
-        except EngineUnavailable as error:
-            raise engine_unavailable(str(error)) from error
+        manifest = self._fleet.manifest
+        if manifest is None:
+            raise engine_unavailable("the engine does not respond")
         if manifest.base_digest != staged.base_digest:
             raise engine_unavailable("it now serves another base model")
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
         try:
-            await try_adapter(self.client, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))
+            await try_adapter(self._fleet, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))
         except TrialFailed as failed:
             raise engine_rejection(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed
 
 
 @asynccontextmanager
 async def connect_engine(config: ServiceConfig, store: Store) -> AsyncIterator[EngineLink]:
-    """Connect to the engine, and reconnect whenever it returns, while the block runs."""
+    """Connect to the engines, and reconnect whenever one returns, while the block runs."""
     source = StoredAdapters(store)
-    client = EngineClient(
-        config.engine_target,
-        source,
-        secret=config.engine_secret,
-        previous_secrets=config.previous_engine_secrets,
-        ca=config.engine_ca,
-    )
-    await client.start()
+
+    def connect(address: EngineAddress) -> EngineClient:
+        return GrpcEngineClient(
+            address.target,
+            source,
+            secret=config.engine_secret,
+            previous_secrets=config.previous_engine_secrets,
+            ca=config.engine_ca,
+            certificate_name=address.certificate_name,
+        )
+
+    configured = engine_addresses(config.engine_target, config.engines)
+    fleet = Fleet(configured, connect)
+    await fleet.start()
+    registry = RegistryFollower(fleet, configured, store.engine_leases.all, config.engine_ca)
+    following = asyncio.create_task(registry.run(), name="engine-registry")
     try:
-        yield EngineLink(client)
+        yield EngineLink(fleet)
     finally:
-        await client.close()
+        following.cancel()
+        await asyncio.wait([following])
+        await fleet.close()
 
 
 async def engine_loads(
-    client: EngineClient, every: float = LOAD_INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic
+    clients: Callable[[], Sequence[EngineClient]],
+    every: float = LOAD_INTERVAL_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[float]:
-    """Yield the fraction of each interval in which the engine computed; 0 for next to nothing or without an engine."""
-    before = clock(), await _compute_seconds(client)
+    """Yield the fraction of each interval in which engines computed; 0 for next to nothing or without an engine."""
+    before = clock(), await _compute_seconds(clients())
     while True:
         await asyncio.sleep(every)
-        now = clock(), await _compute_seconds(client)
+        now = clock(), await _compute_seconds(clients())
         load = (now[1] - before[1]) / max(1e-9, now[0] - before[0])
         yield min(1.0, load) if load > _MIN_LOAD else 0.0
         before = now
 
 
-async def _compute_seconds(client: EngineClient) -> float:
-    """Return the total time of all steps since the engine started."""
+async def _compute_seconds(clients: Sequence[EngineClient]) -> float:
+    """Return the total time of all steps since the engines started."""
+    return sum(await asyncio.gather(*map(_seconds_of, clients)))
+
+
+async def _seconds_of(client: EngineClient) -> float:
     try:
         return (await client.stats(timeout_seconds=5.0)).step_seconds.sum
     except EngineUnavailable:

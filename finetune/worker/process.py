@@ -69,5 +69,5 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         training_prices=config.training_prices,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
-    load = no_load if config.trainer.dedicated_device else partial(engine_loads, engine.client)
+    load = no_load if config.trainer.dedicated_device else partial(engine_loads, engine.clients)
     return Worker(store, manifest, engine, chosen, model, load)

@@ -108,7 +108,7 @@ class Admission:
             meter.end(outcome)
             computed.when_ended(partial(_settle, lease, meter, computed))
             if traced is not None:
-                traced.end(outcome, delivered)
+                traced.end(outcome, delivered, computed.engine_id)
 
     async def _lease(self, request: InferenceRequest) -> Lease:
         caller, charged = request.caller, request.lease
@@ -131,7 +131,7 @@ class Admission:
 def _settle(lease: Lease, meter: Meter, computed: ComputedTokens) -> None:
     lease.settle(computed.tokens)
     meter.record_computed(computed.computed_prompt_tokens, computed.generated_tokens)
-    meter.close()
+    meter.close(computed.engine_id)
 
 
 def _opened_record(request: InferenceRequest, base_model: str) -> UsageRecord:

@@ -19,6 +19,7 @@ class ComputedTokens:
         self.prompt_tokens = 0  # of the prompts, as far as they were computed or found in the prefix cache
         self.computed_prompt_tokens = 0  # of these, those that were not found there
         self.generated_tokens = 0
+        self.engine_id: str | None = None  # of the engine that a prompt was sent to last
         self._running = 0
         self._on_end: Callable[[], None] | None = None
 
@@ -60,6 +61,9 @@ class EngineRequest:
         self._prompt = self._computed_prompt = 0  # of the completion that got the furthest
         self._generated = [0] * completions
         self._abort: Callable[[int], None] | None = None
+
+    def placed(self, engine_id: str) -> None:
+        self._totals.engine_id = engine_id
 
     def begun(self, abort: Callable[[int], None]) -> None:
         self._abort = abort

@@ -52,8 +52,10 @@ class ModelCall:
         ):
             spans.root.set_attribute(f"loragate.{name}", value)
 
-    def end(self, outcome: Outcome, delivered: DeliveredTokens) -> None:
+    def end(self, outcome: Outcome, delivered: DeliveredTokens, engine_id: str | None) -> None:
         """End the span with the tokens that were delivered."""
+        if engine_id is not None:
+            self._span.set_attribute("loragate.engine.id", engine_id)
         self._span.set_attribute("gen_ai.usage.input_tokens", delivered.prompt_tokens)
         self._span.set_attribute("gen_ai.usage.output_tokens", delivered.completion_tokens)
         self._span.set_attribute("gen_ai.usage.cache_read.input_tokens", delivered.cached_tokens)

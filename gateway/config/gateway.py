@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
-from loragate.engine.link_security import check_target
+from loragate.engine.fleet.addresses import EngineAddress, check_addresses, engine_addresses
 from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
@@ -33,8 +33,9 @@ class GatewayConfig:
     database_url: str  # SQLAlchemy's async form, e.g. "sqlite+aiosqlite:////var/lib/loragate/loragate.db"
     blob_url: str  # fsspec's form, e.g. "file:///var/lib/loragate/blobs"
     secret_key: bytes = field(repr=False)  # the primary one
-    engine_target: str  # "unix:/…/engine.sock" or "host:port"
+    engine_target: str | None  # "unix:/…/engine.sock" or "host:port" of the first engine
     data_dir: Path  # uploads are spooled here
+    engines: tuple[EngineAddress, ...] = ()  # further ones, beside those that are registered in the database
     engine_secret: str = field(default="", repr=False)  # which the engine demands
     previous_secret_keys: tuple[bytes, ...] = field(default=(), repr=False)
     previous_engine_secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -86,12 +87,17 @@ class GatewayConfig:
     reasoning_parser: str | None = None  # how the model writes its reasoning; None: detected from its chat template
     reasoning_content: bool = False  # messages also carry their reasoning under DeepSeek's name
 
+    @property
+    def engine_addresses(self) -> tuple[EngineAddress, ...]:
+        """Return the engines that are used whether they are registered or not."""
+        return engine_addresses(self.engine_target, self.engines)
+
     def __post_init__(self) -> None:
         self.imports.check_apart(self.blob_url)
         if not _REDIS_PREFIX.fullmatch(self.redis_prefix):
             raise ValueError(f"redis_prefix must be 1 to 64 of A-Z a-z 0-9 . _ -, got {self.redis_prefix!r}")
         check_origins(self.cors_origins)
-        check_target(self.engine_target, self.engine_ca)
+        check_addresses(self.engine_addresses, self.engine_ca)
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
         counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_file_bytes", "max_n", "max_prompts")

@@ -1,4 +1,4 @@
-"""The last check of an upload: a short request to the engine, whose logits must be finite."""
+"""The last check of an upload: a short request to an engine, whose logits must be finite."""
 
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.publishing.probe import engine_rejection
@@ -28,6 +28,6 @@ class EngineProbe:
             )
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
         try:
-            await try_adapter(self._link.client, manifest, adapter, staged.own_tokens, self._share)
+            await try_adapter(self._link.fleet, manifest, adapter, staged.own_tokens, self._share)
         except TrialFailed as failed:
             raise engine_rejection(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed

@@ -1,56 +1,56 @@
-"""The link to the engine: whether it responds, and which base model it serves.
+"""The link to the engines: whether one responds, and which base model they serve.
 
-The base model is kept in the store, so that requests can be checked, adapters accepted and prompts tokenized while the
-engine is down.
+The base model is kept in the store, so that requests can be checked, adapters accepted and prompts tokenized while no
+engine runs.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.engine.client.client import EngineClient
-from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.fleet.addresses import EngineAddress
+from loragate.engine.fleet.fleet import Connect, Fleet
+from loragate.engine.fleet.registry import RegistryFollower
 from loragate.gateway.errors import Unavailable
-from loragate.gateway.resilience.timeouts import cancel_and_wait, wait_for_event
+from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.text.base_model import BaseModel, read_base_model
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-ENGINE_ID = "engine-0"  # there is only one
-_POLL_SECONDS = 0.1
-_CONNECT_POLL_SECONDS = 0.01  # while waiting for it
-_RETRY_SECONDS = 1.0
-
 
 class EngineLink:
-    """Watches the engine's client: each time it connects, the manifest is read and stored again.
+    """The fleet and its base model: each time an engine connects, the manifest is read and stored again.
 
     `changed` is called with True when requests can be served, and with False when they no longer can.
     """
 
     def __init__(
         self,
-        client: EngineClient,
+        engines: Sequence[EngineAddress],
+        connect: Connect,
         store: Store,
-        tool_parser: str | None,
-        reasoning_parser: str | None,
+        parsers: tuple[str | None, str | None],
         changed: Callable[[bool], None] = lambda ready: None,
+        ca: Path | None = None,
     ) -> None:
-        self.client = client
+        """`engines` are used beside the registered ones. `parsers` are the configured ones of tool calls and of
+        reasoning. `ca` has the certificates of engines with TLS."""
+        self.fleet = Fleet(engines, connect, adopt=self._adopt, changed=lambda: changed(self.ready))
+        self._follower = RegistryFollower(self.fleet, engines, store.engine_leases.all, ca)
+        self._following: asyncio.Task[None] | None = None
         self._store = store
-        self._parsers = (tool_parser, reasoning_parser)
-        self._changed = changed
+        self._parsers = parsers
         self._base: BaseModel | None = None
-        self._fresh = asyncio.Event()  # the base model is that of the running engine
-        self._watch: asyncio.Task[None] | None = None
+        self._stored: pb.Manifest | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether the engine responds, and requests are tokenized for the model that it serves."""
-        return self._fresh.is_set() and self.client.ready
+        """Whether an engine responds, and requests are tokenized for the model that it serves."""
+        return self.fleet.ready
 
     @property
     def base(self) -> BaseModel:
@@ -78,44 +78,32 @@ class EngineLink:
         stored = await self._store.manifest()
         if stored is not None:
             await self._update(stored)
-        await self.client.start()
-        self._watch = asyncio.create_task(self._keep_fresh(), name="engine-link")
+            self._stored = stored
+        await self.fleet.start()
+        self._following = asyncio.create_task(self._follower.run(), name="engine-registry")
 
     async def connected(self, patience: float) -> None:
         """Wait until requests can be served, but at most `patience` seconds."""
-        await wait_for_event(self._fresh, patience)
+        await self.fleet.connected(patience)
 
     async def close(self) -> None:
-        """End the session with the engine."""
-        if self._watch is not None:
-            await cancel_and_wait(self._watch)
-        await self.client.close()
+        """End the sessions with the engines."""
+        if self._following is not None:
+            await cancel_and_wait(self._following)
+        await self.fleet.close()
 
-    async def _keep_fresh(self) -> None:
-        while True:
-            await asyncio.sleep(_POLL_SECONDS if self._fresh.is_set() else _CONNECT_POLL_SECONDS)
-            if not self.client.ready:
-                if self._fresh.is_set():
-                    self._fresh.clear()
-                    self._changed(False)
-            elif not self._fresh.is_set():
-                if await self._refresh():
-                    self._fresh.set()
-                    self._changed(True)
-                else:
-                    await asyncio.sleep(_RETRY_SECONDS)
-
-    async def _refresh(self) -> bool:
+    async def _adopt(self, manifest: pb.Manifest) -> bool:
+        """Serve the base model of an engine that has connected. It must be stored, unless it is already."""
+        known = self._stored == manifest
         try:
-            manifest = await self.client.describe()
             await self._update(manifest)
             await self._store.publish_manifest(manifest)
-        except (EngineUnavailable, StoreError, ValueError) as error:
+            self._stored = manifest
+        except (StoreError, ValueError) as error:
             log.warning("cannot read the engine's base model: %s", error)
-            return False
+            return known
         return True
 
     async def _update(self, manifest: pb.Manifest) -> None:
-        known = self._base is not None and self._base.manifest == manifest
-        if not known:
+        if self.manifest != manifest:
             self._base = await asyncio.to_thread(read_base_model, manifest, *self._parsers)

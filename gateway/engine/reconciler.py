@@ -1,7 +1,8 @@
-"""The reconciler: makes the engine hold what the database says, after changes, when the engine connects, and
+"""The reconciler: makes the engines hold what the database says, after changes, when an engine connects, and
 periodically.
 
-Every gateway process does so on its own link. All of them read the same database, and repeated commands have no effect.
+Every gateway process does so on its own links. All of them read the same database, and repeated commands have no
+effect.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ from collections.abc import Collection, Iterable
 from loragate.adapter_store.adapters.desired_state import Content, Placement
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.fleet.fleet import Fleet
+from loragate.engine.fleet.member import Member
 from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.v1 import engine_pb2 as pb
 
@@ -23,18 +25,18 @@ _GAP_SECONDS = 0.5  # changes within this time are handled together
 
 
 class Reconciler:
-    """Reconciles the engine with the store. One per process. It subscribes to the store's change notices."""
+    """Reconciles the engines with the store. One per process. It subscribes to the store's change notices."""
 
-    def __init__(self, store: Store, client: EngineClient, period: float = _PERIOD_SECONDS) -> None:
+    def __init__(self, store: Store, fleet: Fleet, period: float = _PERIOD_SECONDS) -> None:
         self._store = store
-        self._client = client
+        self._fleet = fleet
         self._period = period
         self._due = asyncio.Event()
         self._changed = set[str | None]()
         store.notices.subscribe(self.due)
 
     def due(self, tenant_id: str | None = None) -> None:
-        """Note that data of the tenant (None: of any tenant) may have changed, here or in the engine."""
+        """Note that data of the tenant (None: of any tenant) may have changed, here or in an engine."""
         self._changed.add(tenant_id)
         self._due.set()
 
@@ -46,31 +48,43 @@ class Reconciler:
             try:
                 await self.reconcile(None if None in changed else changed)
             except (StoreError, EngineUnavailable) as error:
-                log.warning("the engine's adapters were not reconciled with the store: %s", error)
+                log.warning("the engines' adapters were not reconciled with the store: %s", error)
                 self._changed |= changed  # retried with the next change, or after the period
             await asyncio.sleep(_GAP_SECONDS)
             notified = await wait_for_event(self._due, self._period)
             changed, self._changed = self._changed if notified else {None}, set()
 
     async def reconcile(self, tenants: Collection[str | None] | None = None) -> None:
-        """Reconcile all adapters, or those of these tenants. Raise StoreError and EngineUnavailable. The engine is
-        asked first what it holds, so that adapters published after that are not mistaken for deleted ones."""
-        held = set[Content]()
-        if self._client.ready:
-            inventory = await self._client.inventory()
-            held = {
-                (each.adapter.tenant_id, each.adapter.digest)
-                for each in inventory.held
-                if tenants is None or each.adapter.tenant_id in tenants
-            }
+        """Reconcile all adapters, or those of these tenants. Raise StoreError, and EngineUnavailable if an engine was
+        not reconciled. Engines are asked first what they hold, so that adapters published after that are not mistaken
+        for deleted ones."""
+        members = self._fleet.ready_members
+        found = await asyncio.gather(*(_held(member, tenants) for member in members), return_exceptions=True)
+        held = {member: each for member, each in zip(members, found, strict=True) if isinstance(each, set)}
         async with self._store.admin() as admin:
             placed = await admin.desired.placed()
-            living = await admin.desired.living(held)
-        pinned = (each for each in placed if each.placement is Placement.PINNED)
-        self._client.pin(_references((each.tenant_id, each.digest) for each in pinned))
-        self._client.prefetch(_references((each.tenant_id, each.digest) for each in placed))
-        if held - living:
-            self._client.retire(_references(sorted(held - living)))
+            living = await admin.desired.living(set[Content]().union(*held.values()))
+        pinned = _references((each.tenant_id, each.digest) for each in placed if each.placement is Placement.PINNED)
+        wanted = _references((each.tenant_id, each.digest) for each in placed)
+        for member in self._fleet.members:
+            member.client.pin(pinned)
+            member.client.prefetch(wanted)
+        for member, contents in held.items():
+            if contents - living:
+                member.client.retire(_references(sorted(contents - living)))
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+
+
+async def _held(member: Member, tenants: Collection[str | None] | None) -> set[Content]:
+    """Return the adapters that an engine holds, or those of these tenants. Raise EngineUnavailable."""
+    inventory = await member.client.inventory()
+    return {
+        (each.adapter.tenant_id, each.adapter.digest)
+        for each in inventory.held
+        if tenants is None or each.adapter.tenant_id in tenants
+    }
 
 
 def _references(contents: Iterable[Content]) -> list[pb.AdapterRef]:

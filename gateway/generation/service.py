@@ -1,12 +1,13 @@
 """The generation service: runs requests on the engine and turns tokens into text."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
+from loragate.engine.client.client import Engine
 from loragate.engine.client.errors import EngineError
 from loragate.engine.client.request import RequestObserver
 from loragate.gateway.generation.cache_salt import CacheSalts
@@ -19,16 +20,6 @@ from loragate.gateway.generation.request import Embedding, GenerationRequest, Po
 from loragate.v1 import engine_pb2 as pb
 
 _CONCURRENT_EMBEDDINGS = 64  # of one request, so that it does not fill its tenant's queue in the engine
-
-
-class Engine(Protocol):
-    """The engine's client, or a wrapper that traces it."""
-
-    def generate(
-        self, submit: pb.Submit, observer: RequestObserver | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
-        """Submit a request and yield its deltas. Raise EngineError."""
-        ...
 
 
 class EngineRequest(RequestObserver, Protocol):

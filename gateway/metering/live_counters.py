@@ -223,10 +223,10 @@ class Meter:
             outcome=outcome,
         )
 
-    def close(self) -> None:
+    def close(self, engine_id: str | None = None) -> None:
         """Record that the engine has ended the request as well. Return at once."""
         prompt, generated = self._computed
-        record = replace(self._record, computed_prompt_tokens=prompt, generated_tokens=generated)
+        record = replace(self._record, computed_prompt_tokens=prompt, generated_tokens=generated, engine_id=engine_id)
         self._ended(record, self._slot)
 
     def _elapsed_ms(self) -> int:

@@ -103,12 +103,12 @@ class AuditEventList(Page):
     data: list[AuditEvent]
 
 
-def admin_adapter_object(adapter: adapters.Adapter, holdings: Holdings, engine_id: str) -> AdminAdapter:
+def admin_adapter_object(adapter: adapters.Adapter, holdings: Holdings) -> AdminAdapter:
     """Return an adapter as the operator sees it: with its tenant, its placement and the engines that hold it."""
     held: list[HeldVersion] = [
-        {"engine_id": engine_id, "version": version, "tier": tier, "pinned": holdings.pinned(adapter.tenant_id, digest)}
+        {"engine_id": each.engine_id, "version": version, "tier": each.tier, "pinned": each.pinned}
         for version, digest in sorted(adapter.routed.items())
-        if (tier := holdings.tier(adapter.tenant_id, [digest])) is not None and tier != "none"
+        for each in holdings.engines(adapter.tenant_id, digest)
     ]
     return {
         **adapter_object(adapter, holdings),

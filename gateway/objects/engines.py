@@ -8,6 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from loragate.adapter_store.timestamps import rfc3339
+from loragate.engine.fleet.member import Member
 from loragate.gateway.engine.adapter_names import Names, content_of
 from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency
@@ -110,7 +111,10 @@ class Engine(TypedDict):
 
     id: str
     object: Literal["engine"]
-    state: Literal["ready", "unreachable"]
+    state: Literal["ready", "unreachable", "rejected"]
+    reason: Annotated[str | None, Field(description="Why it is not used, if it is not.")]
+    target: str
+    requests: Annotated[Count, Field(description="Requests of the answering gateway process on it.")]
     model: str | None
     base_digest: Digest | None
     device: str | None
@@ -154,17 +158,22 @@ class EngineAdapterList(Page):
 
 
 def engine_object(
-    engine_id: str,
-    manifest: pb.Manifest | None,
+    member: Member,
+    base: pb.Manifest | None,
     stats: pb.StatsResponse | None,
     names: Names,
     tenants: Mapping[str, str],
 ) -> Engine:
-    """Return an engine, with null for what is not known. `tenants` holds names by id."""
+    """Return an engine, with null for what is not known. `base` is the manifest seen last; `tenants` holds names by
+    id."""
+    manifest = member.manifest or base
     engine: Engine = {
-        "id": engine_id,
+        "id": member.id,
         "object": "engine",
-        "state": "unreachable",
+        "state": "rejected" if member.rejection else "unreachable",
+        "reason": None if member.ready else member.state,
+        "target": member.address.target,
+        "requests": member.requests,
         "model": manifest.model_id if manifest else None,
         "base_digest": manifest.base_digest if manifest else None,
         "device": manifest.device if manifest else None,
@@ -186,7 +195,7 @@ def engine_object(
     steps = stats.recent_steps
     return {
         **engine,
-        "state": "ready",
+        "state": "rejected" if member.rejection else "ready",
         "started_at": rfc3339(datetime.fromtimestamp(stats.started_at, UTC)),
         "batch": {"running": stats.running},
         "queue": {"waiting": stats.waiting, "waiting_for_adapter": stats.waiting_for_adapter},

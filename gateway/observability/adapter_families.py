@@ -1,7 +1,7 @@
 """Metrics of single adapters and tenants, for the operator: only the operator may know whose adapters are busy."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -19,8 +19,28 @@ _COUNTERS = (
     ("time_to_first_token_seconds", "time_to_first_token_seconds", "Summed time from receipt to the first token."),
     ("loads", "loads", "Loads of the adapter to the device."),
 )
+_SUMMED = ("running", "waiting", "kv_blocks_used", "kv_blocks_total", "slots_total")
 _MAX_LISTED = 128  # adapters in one label's value
 _LEVELS = {pb.TIER_HOST: "cpu", pb.TIER_DISK: "disk"}  # vLLM's help, except the last
+
+
+def summed(engines: Sequence[pb.StatsResponse]) -> pb.StatsResponse:
+    """Return the gauges of all engines as those of one: routers see the gateway as a single server."""
+    if len(engines) == 1:
+        return engines[0]
+    fleet = pb.StatsResponse()
+    demand: dict[str, pb.Demand] = {}
+    for stats in engines:
+        for name in _SUMMED:
+            setattr(fleet, name, getattr(fleet, name) + getattr(stats, name))
+        for each in stats.demand:
+            shared = demand.setdefault(each.id, pb.Demand(adapter=each.adapter, id=each.id))
+            shared.running += each.running
+            shared.waiting += each.waiting
+        fleet.residents.extend(stats.residents)
+        fleet.cached.extend(stats.cached)
+    fleet.demand.extend(demand.values())
+    return fleet
 
 
 def lora_requests_info(stats: pb.StatsResponse, names: Names | None) -> Metric:
@@ -77,31 +97,34 @@ def vllm_load(stats: pb.StatsResponse) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"vllm:{name}", help, value=value)
 
 
-def adapter_families(stats: pb.StatsResponse, names: Names) -> Iterator[Metric]:
-    """Yield the counters of each adapter that was requested recently."""
+def adapter_families(running: Mapping[str, pb.StatsResponse], names: Names) -> Iterator[Metric]:
+    """Yield the counters of each adapter that was requested recently, by engine."""
     for name, field, help in _COUNTERS:
-        family = CounterMetricFamily(f"loragate_adapter_{name}", help, labels=("id", "tenant", "adapter"))
-        for row in stats.adapters:
-            family.add_metric((row.id, row.adapter.tenant_id, _version_name(row, names)), getattr(row, field))
+        family = CounterMetricFamily(f"loragate_adapter_{name}", help, labels=("engine", "id", "tenant", "adapter"))
+        for id_, stats in running.items():
+            for row in stats.adapters:
+                labels = (id_, row.id, row.adapter.tenant_id, _version_name(row, names))
+                family.add_metric(labels, getattr(row, field))
         yield family
 
 
-def tenant_families(stats: pb.StatsResponse) -> Iterator[Metric]:
-    """Yield each tenant's counters of the prefix cache."""
+def tenant_families(running: Mapping[str, pb.StatsResponse]) -> Iterator[Metric]:
+    """Yield each tenant's counters of the prefix cache, by engine."""
     lookups = CounterMetricFamily(
         "loragate_tenant_prefix_cache_queries",
         "The tenant's prompt tokens looked up in the prefix cache.",
-        labels=("tenant",),
+        labels=("engine", "tenant"),
     )
     hits = CounterMetricFamily(
         "loragate_tenant_prefix_cache_hits",
         "The tenant's prompt tokens found in the prefix cache, by tier.",
-        labels=("tenant", "tier"),
+        labels=("engine", "tenant", "tier"),
     )
-    for row in stats.prefix_cache.tenants:
-        lookups.add_metric((row.tenant_id,), row.looked_up_tokens)
-        hits.add_metric((row.tenant_id, "device"), row.device_tokens)
-        hits.add_metric((row.tenant_id, "host"), row.host_tokens)
+    for id_, stats in running.items():
+        for row in stats.prefix_cache.tenants:
+            lookups.add_metric((id_, row.tenant_id), row.looked_up_tokens)
+            hits.add_metric((id_, row.tenant_id, "device"), row.device_tokens)
+            hits.add_metric((id_, row.tenant_id, "host"), row.host_tokens)
     yield lookups
     yield hits
 

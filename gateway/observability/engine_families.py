@@ -1,13 +1,18 @@
-"""The engine's metrics as metric families of Prometheus."""
+"""The engines' metrics as metric families of Prometheus."""
 
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from typing import TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
+from loragate.gateway.engine.stats_reader import EngineStats
 from loragate.v1 import engine_pb2 as pb
+
+Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
+_LABELS = ("engine",)
 
 _COUNTERS = (
     ("steps", "steps", "Model steps."),
@@ -54,23 +59,32 @@ _HISTOGRAMS = (
 )
 
 
-def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
-    """Yield all metrics without names of adapters or tenants; for an engine that is down, only that it is down."""
-    yield GaugeMetricFamily("loragate_engine_up", "1 while the engine responds.", value=float(stats is not None))
-    if stats is None:
+def engine_families(engines: EngineStats) -> Iterator[Metric]:
+    """Yield all metrics without names of adapters or tenants, by engine; for one that is down, only that it is down."""
+    up = GaugeMetricFamily("loragate_engine_up", "1 while the engine responds.", labels=_LABELS)
+    for id_, stats in engines.items():
+        up.add_metric((id_,), float(stats is not None))
+    yield up
+    running = responding(engines)
+    if not running:
         return
     for name, field, help in _COUNTERS:
-        yield CounterMetricFamily(f"loragate_engine_{name}", help, value=getattr(stats, field))
+        yield _by_engine(CounterMetricFamily(f"loragate_engine_{name}", help, labels=_LABELS), running, field)
     for name, field, help in _GAUGES:
-        yield GaugeMetricFamily(f"loragate_engine_{name}", help, value=getattr(stats, field))
+        yield _by_engine(GaugeMetricFamily(f"loragate_engine_{name}", help, labels=_LABELS), running, field)
     for name, field, help in _HISTOGRAMS:
-        if stats.HasField(field):  # an older engine may not report it
-            yield _histogram(f"loragate_engine_{name}", help, getattr(stats, field))
-    yield _completions(stats)
-    yield _failures(stats)
-    yield from _adapter_memory(stats)
-    if stats.HasField("prefix_cache"):
-        yield from _prefix_cache(stats.prefix_cache)
+        yield _histograms(f"loragate_engine_{name}", help, field, running)
+    yield _completions(running)
+    yield _failures(running)
+    yield from _adapter_memory(running)
+    yield from _prefix_cache(
+        {id_: stats.prefix_cache for id_, stats in running.items() if stats.HasField("prefix_cache")}
+    )
+
+
+def responding(engines: EngineStats) -> dict[str, pb.StatsResponse]:
+    """Return the statistics of the engines that respond."""
+    return {id_: stats for id_, stats in engines.items() if stats is not None}
 
 
 def labeled_counter(name: str, help: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
@@ -81,50 +95,73 @@ def labeled_counter(name: str, help: str, label: str, values: Mapping[str, float
     return family
 
 
-def _completions(stats: pb.StatsResponse) -> Metric:
-    ends = {"stop": stats.stopped, "length": stats.ran_to_length, "abort": stats.aborted}
-    return labeled_counter("loragate_engine_completions", "Completions that ended without an error.", "finish", ends)
+def _by_engine(family: Family, running: Mapping[str, pb.StatsResponse], field: str) -> Family:
+    for id_, stats in running.items():
+        family.add_metric((id_,), getattr(stats, field))
+    return family
 
 
-def _failures(stats: pb.StatsResponse) -> Metric:
+def _completions(running: Mapping[str, pb.StatsResponse]) -> Metric:
+    help = "Completions that ended without an error."
+    family = CounterMetricFamily("loragate_engine_completions", help, labels=("engine", "finish"))
+    for id_, stats in running.items():
+        for finish, count in (("stop", stats.stopped), ("length", stats.ran_to_length), ("abort", stats.aborted)):
+            family.add_metric((id_, finish), count)
+    return family
+
+
+def _failures(running: Mapping[str, pb.StatsResponse]) -> Metric:
     help = "Requests rejected and completions ended with an error, except those shed."
-    counts = {pb.ErrorCode.Name(f.code).removeprefix("ERROR_CODE_").lower(): f.count for f in stats.failures}
-    return labeled_counter("loragate_engine_failures", help, "code", counts)
+    family = CounterMetricFamily("loragate_engine_failures", help, labels=("engine", "code"))
+    for id_, stats in running.items():
+        for each in stats.failures:
+            family.add_metric((id_, pb.ErrorCode.Name(each.code).removeprefix("ERROR_CODE_").lower()), each.count)
+    return family
 
 
-def _adapter_memory(stats: pb.StatsResponse) -> Iterator[Metric]:
-    used = GaugeMetricFamily("loragate_engine_adapter_bytes", "Bytes of adapters, by tier.", labels=("tier",))
-    limit = GaugeMetricFamily(
-        "loragate_engine_adapter_limit_bytes", "Byte limit for adapters, by tier.", labels=("tier",)
-    )
-    tiers = (("device", stats.adapter_device), ("host", stats.adapter_host), ("disk", stats.adapter_disk))
-    for tier, room in tiers:
-        used.add_metric((tier,), room.used_bytes)
-        limit.add_metric((tier,), room.total_bytes)
+def _adapter_memory(running: Mapping[str, pb.StatsResponse]) -> Iterator[Metric]:
+    labels = ("engine", "tier")
+    used = GaugeMetricFamily("loragate_engine_adapter_bytes", "Bytes of adapters, by tier.", labels=labels)
+    limit = GaugeMetricFamily("loragate_engine_adapter_limit_bytes", "Byte limit for adapters, by tier.", labels=labels)
+    for id_, stats in running.items():
+        tiers = (("device", stats.adapter_device), ("host", stats.adapter_host), ("disk", stats.adapter_disk))
+        for tier, room in tiers:
+            used.add_metric((id_, tier), room.used_bytes)
+            limit.add_metric((id_, tier), room.total_bytes)
     yield used
     yield limit
 
 
-def _prefix_cache(cache: pb.PrefixCache) -> Iterator[Metric]:
-    yield CounterMetricFamily(
-        "loragate_engine_prefix_cache_queries",
-        "Prompt tokens looked up in the prefix cache.",
-        value=cache.looked_up_tokens,
-    )
-    found = {"device": cache.device_tokens, "host": cache.host_tokens}
+def _prefix_cache(caches: Mapping[str, pb.PrefixCache]) -> Iterator[Metric]:
+    if not caches:
+        return
+    tiers, help = ("engine", "tier"), "Prompt tokens looked up in the prefix cache."
+    queries = CounterMetricFamily("loragate_engine_prefix_cache_queries", help, labels=_LABELS)
     help = "Prompt tokens found in the prefix cache, by tier."
-    yield labeled_counter("loragate_engine_prefix_cache_hits", help, "tier", found)
-    evicted = {"device": cache.device_evictions, "host": cache.host_evictions}
+    hits = CounterMetricFamily("loragate_engine_prefix_cache_hits", help, labels=tiers)
     help = "Blocks evicted from the prefix cache, by tier."
-    yield labeled_counter("loragate_engine_prefix_evicted_blocks", help, "tier", evicted)
-    for name, help, value in (
-        ("bytes", "Bytes of cached prefixes in host memory.", cache.host.used_bytes),
-        ("limit_bytes", "Byte limit for cached prefixes in host memory.", cache.host.total_bytes),
-    ):
-        yield GaugeMetricFamily(f"loragate_engine_prefix_host_{name}", help, value=value)
+    evicted = CounterMetricFamily("loragate_engine_prefix_evicted_blocks", help, labels=tiers)
+    help = "Bytes of cached prefixes in host memory."
+    used = GaugeMetricFamily("loragate_engine_prefix_host_bytes", help, labels=_LABELS)
+    help = "Byte limit for cached prefixes in host memory."
+    limit = GaugeMetricFamily("loragate_engine_prefix_host_limit_bytes", help, labels=_LABELS)
+    for id_, cache in caches.items():
+        queries.add_metric((id_,), cache.looked_up_tokens)
+        hits.add_metric((id_, "device"), cache.device_tokens)
+        hits.add_metric((id_, "host"), cache.host_tokens)
+        evicted.add_metric((id_, "device"), cache.device_evictions)
+        evicted.add_metric((id_, "host"), cache.host_evictions)
+        used.add_metric((id_,), cache.host.used_bytes)
+        limit.add_metric((id_,), cache.host.total_bytes)
+    yield from (queries, hits, evicted, used, limit)
 
 
-def _histogram(name: str, help: str, histogram: pb.Histogram) -> Metric:
-    ends = [*map(floatToGoString, histogram.bounds), "+Inf"]
-    cumulative = accumulate(histogram.counts)
-    return HistogramMetricFamily(name, help, buckets=list(zip(ends, cumulative, strict=True)), sum_value=histogram.sum)
+def _histograms(name: str, help: str, field: str, running: Mapping[str, pb.StatsResponse]) -> Metric:
+    family = HistogramMetricFamily(name, help, labels=_LABELS)
+    for id_, stats in running.items():
+        if stats.HasField(field):  # an older engine may not report it
+            histogram: pb.Histogram = getattr(stats, field)
+            ends = [*map(floatToGoString, histogram.bounds), "+Inf"]
+            buckets = list(zip(ends, accumulate(histogram.counts), strict=True))
+            family.add_metric((id_,), buckets, histogram.sum)
+    return family

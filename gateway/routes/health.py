@@ -10,7 +10,7 @@ from loragate.gateway.errors import ShuttingDown
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.engines import Health, Readiness, Version
 from loragate.gateway.openapi.responses import describes
-from loragate.gateway.readiness import is_ready, optional_parts, readiness
+from loragate.gateway.readiness import engine_troubles, is_ready, optional_parts, readiness
 from loragate.gateway.services import Services
 
 router = APIRouter(tags=["health"], dependencies=[public])
@@ -30,7 +30,7 @@ async def readyz(use: Use) -> Response:
     the requests that use it."""
     parts = await readiness(use)
     ready = is_ready(parts)
-    others = optional_parts(use.config.data_dir)
+    others = optional_parts(use.config.data_dir) | engine_troubles(use)
     degraded = {name: trouble for name, trouble in others.items() if trouble is not None}
     parts |= {name: "degraded" if name in degraded else "ok" for name in others}
     body = {"status": "ready" if ready else "not ready", "parts": parts, "degraded": degraded}

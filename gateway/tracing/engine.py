@@ -7,7 +7,7 @@ long its prompt took.
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from loragate.engine.client.client import EngineClient
+from loragate.engine.client.client import Engine
 from loragate.engine.client.request import RequestObserver
 from loragate.gateway.tracing.current import CURRENT, Spans
 from loragate.gateway.tracing.spans import now_ns
@@ -17,17 +17,17 @@ _REASONS = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length", pb
 
 
 class TracedEngine:
-    """An engine client that traces its requests."""
+    """An Engine that traces its requests."""
 
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def generate(
         self, submit: pb.Submit, observer: RequestObserver | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
-        """See `EngineClient.generate`."""
+        """See `Engine.generate`."""
         spans = CURRENT.get()
-        return self._client.generate(submit, observer) if spans is None else self._traced(submit, observer, spans)
+        return self._engine.generate(submit, observer) if spans is None else self._traced(submit, observer, spans)
 
     @asynccontextmanager
     async def _traced(
@@ -36,7 +36,7 @@ class TracedEngine:
         submit.traceparent = spans.traceparent()
         _describe_request(submit, spans)
         submission = _Submission(spans)
-        async with self._client.generate(submit, observer) as deltas:
+        async with self._engine.generate(submit, observer) as deltas:
             try:
                 yield submission.follow(deltas)
             finally:

@@ -123,7 +123,7 @@ async def test_unread_output_of_a_slow_reader_is_kept_small(attacked: Gateway) -
 
 def _unread_of(gateway: Gateway) -> list[pb.Delta]:
     """Return the output that came from the engine and was not taken yet."""
-    session = gateway.services.link.client._session
+    session = gateway.services.link.fleet.members[0].client._session  # type: ignore[attr-defined]
     return [delta for request in session._requests.values() for delta in request._unread.values()]
 
 

@@ -11,8 +11,8 @@ import grpc.aio
 import pytest
 from certificates import server_files
 
-from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.config import EngineConfig
 from loragate.engine.link_security import MAX_PREVIOUS_SECRETS, PREVIOUS_METADATA_KEY, metadata_of
 from loragate.engine.server.access import SecretRequired, check_access, listen
@@ -42,7 +42,7 @@ async def served(config: EngineConfig) -> AsyncIterator[None]:
 
 
 async def model_id(target: str, secret: str, ca: Path | None = None, previous: tuple[str, ...] = ()) -> str:
-    client = EngineClient(target, NoAdapters(), secret=secret, previous_secrets=previous, ca=ca)
+    client = GrpcEngineClient(target, NoAdapters(), secret=secret, previous_secrets=previous, ca=ca)
     await client.start()
     try:
         return (await client.describe()).model_id

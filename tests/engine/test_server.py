@@ -15,8 +15,8 @@ from tiny_models import greedy
 
 from loragate.adapter_store.base_model.layout import layout_of
 from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
-from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineRequestError, EngineUnavailable
+from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.client.session import AdapterBytes
 from loragate.engine.link_security import metadata_of
 from loragate.v1 import engine_pb2 as pb
@@ -66,9 +66,9 @@ def target(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[tuple[EngineClient, FolderSource]]:
+async def client(tmp_path: Path) -> AsyncIterator[tuple[GrpcEngineClient, FolderSource]]:
     source = FolderSource()
-    made = EngineClient(target(tmp_path), source, secret=SECRET, heartbeat_timeout=5.0)
+    made = GrpcEngineClient(target(tmp_path), source, secret=SECRET, heartbeat_timeout=5.0)
     await made.start()
     yield made, source
     await made.close()
@@ -88,7 +88,7 @@ def submit(digest: str | None = None, **sampling) -> pb.Submit:  # type: ignore[
     return request
 
 
-async def tokens_of(client: EngineClient, request: pb.Submit) -> list[int]:
+async def tokens_of(client: GrpcEngineClient, request: pb.Submit) -> list[int]:
     async with client.generate(request) as deltas:
         return [token async for delta in deltas for token in delta.token_ids]
 

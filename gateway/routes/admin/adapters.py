@@ -9,7 +9,6 @@ from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By, Operator
 from loragate.gateway.dependencies.services import Use
-from loragate.gateway.engine.link import ENGINE_ID
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.admin import AdminAdapter, AdminAdapterList, admin_adapter_object
 from loragate.gateway.objects.common import list_object
@@ -35,7 +34,7 @@ async def list_all_adapters(
     async with use.store.admin(within=caller.tenant_id) as admin:
         page = await admin.published.list(wanted, tenant_id=tenant, after=after, limit=limit)
     holdings = await use.residency.holdings()
-    data = [admin_adapter_object(adapter, holdings, ENGINE_ID) for adapter in page]
+    data = [admin_adapter_object(adapter, holdings) for adapter in page]
     return json_response(list_object(data, has_more=page.has_more))
 
 
@@ -53,11 +52,12 @@ async def place_adapter(
     bounds = await _bounds(use)
     async with use.store.admin(write=True, by=by) as admin:
         adapter = await admin.desired.place(adapter_id, body.placement, bounds)
-    return json_response(admin_adapter_object(adapter, await use.residency.holdings(), ENGINE_ID))
+    return json_response(admin_adapter_object(adapter, await use.residency.holdings()))
 
 
 async def _bounds(use: Services) -> PlacementBounds:
-    """Return the bounds of placements: one slot stays free for adapters that are not pinned."""
-    stats = await use.engine_stats.shared()
-    on_disk = stats.adapter_disk.total_bytes or None if stats else None
-    return PlacementBounds(max(0, use.link.base.manifest.adapter_slots - 1), on_disk)
+    """Return the bounds of placements, which the smallest engine sets: one slot stays free for adapters that are not
+    pinned."""
+    found = (await use.engine_stats.shared()).values()
+    disks = [stats.adapter_disk.total_bytes for stats in found if stats is not None and stats.adapter_disk.total_bytes]
+    return PlacementBounds(max(0, use.link.base.manifest.adapter_slots - 1), min(disks, default=None))

@@ -1,9 +1,11 @@
-"""The engine, for the operator: batch, queues, memory, adapter slots and step times."""
+"""The engines, for the operator: a list where there are several; batch, queues, memory, slots and step times of one."""
 
 from collections import deque
+from dataclasses import dataclass
 from operator import itemgetter
+from urllib.parse import urlencode
 
-from loragate.panel.api import Json
+from loragate.panel.api import ApiError, Json
 from loragate.panel.exposition import Exposition, parse
 from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.async_region import AsyncRegion
@@ -13,7 +15,7 @@ from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.figure import figure
 from loragate.panel.parts.display.queues import Queue, queues
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.elements.tag import div, muted, tag
+from loragate.panel.parts.elements.tag import div, link, muted, tag
 from loragate.panel.parts.frame import heading
 from loragate.panel.tenant_names import TenantNames
 
@@ -38,14 +40,43 @@ _TENANTS = (
 )
 
 
+def _used(row: Json, field: str) -> str:
+    return "–" if row[field] is None else f"{row[field]['used']} of {row[field]['total']}"
+
+
+def _number(row: Json, field: str, name: str) -> str:
+    return "–" if row[field] is None else formats.count(row[field][name])
+
+
+_ENGINES = (
+    Column[Json]("Engine", lambda row: link(str(row["id"]), f"/engine?{urlencode({'engine': row['id']})}"), "break"),
+    Column[Json]("State", lambda row: state_chip(row["state"])),
+    Column[Json]("Running", lambda row: _number(row, "batch", "running"), "number"),
+    Column[Json]("Waiting", lambda row: _number(row, "queue", "waiting"), "number"),
+    Column[Json]("Slots", lambda row: _used(row, "adapter_slots"), "number"),
+    Column[Json]("KV blocks", lambda row: _used(row, "kv_blocks"), "number"),
+    Column[Json]("Address", lambda row: str(row["target"]), "break"),
+)
+
+
 def draw(context: PageContext) -> None:
     """Draw the page, which is updated live."""
     with div("head"):
         heading("Engine", "Its current work, updated every two seconds.")
         with div("actions"):
             words = "The last steps as a trace for Perfetto"
-            tag("a", "Download a trace", classes="button", href="/transfer/trace.json", title=words)
+            query = urlencode({"engine": context.query["engine"]}) if "engine" in context.query else ""
+            tag("a", "Download a trace", classes="button", href=f"/transfer/trace.json?{query}", title=words)
     _Engine(context).draw()
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """All engines, the one whose details are shown, and the counters of tenants."""
+
+    engines: list[Json]
+    engine: Json
+    counted: list[Json]
 
 
 class _Engine:
@@ -54,21 +85,29 @@ class _Engine:
         self._running: deque[float] = deque(maxlen=_SAMPLES)
         self._waiting: deque[float] = deque(maxlen=_SAMPLES)
         self._tenants = TenantNames(context.api)
+        self._wanted = context.query.get("engine")
 
     def draw(self) -> None:
         AsyncRegion(self._fetch, self._show, every=_EVERY)
 
-    async def _fetch(self) -> tuple[Json, list[Json]]:
-        (engine,) = (await self._context.api.get("/admin/v1/engines"))["data"]
+    async def _fetch(self) -> "_Shown":
+        engines = (await self._context.api.get("/admin/v1/engines"))["data"]
+        if not engines:
+            raise ApiError("No engine is configured or registered.")
+        engine = next((each for each in engines if each["id"] == self._wanted), engines[0])
         counted = _counted(parse(await self._context.api.text("/metrics")))
         await self._tenants.fetch(each["tenant_id"] for each in [*engine["residents"], *counted])
         if engine["batch"] is not None:
             self._running.append(engine["batch"]["running"])
             self._waiting.append(engine["queue"]["waiting"])
-        return engine, counted
+        return _Shown(engines, engine, counted)
 
-    def _show(self, found: tuple[Json, list[Json]]) -> None:
-        engine, counted = found
+    def _show(self, shown: "_Shown") -> None:
+        engine, counted = shown.engine, shown.counted
+        if len(shown.engines) > 1:
+            with div("card flush"):
+                table("Engines", _ENGINES, shown.engines)
+            tag("h2", engine["id"])
         with div("row-of"):
             state_chip(engine["state"])
             for words in (engine["model"], engine["device"], engine["dtype"]):
@@ -80,7 +119,7 @@ class _Engine:
                 empty(
                     "o_memory",
                     "The engine is not responding",
-                    "It is restarted automatically. This page updates when it is back.",
+                    engine["reason"] if engine["state"] == "rejected" else "This page updates when it is back.",
                 ),
             ):
                 pass

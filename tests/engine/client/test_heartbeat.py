@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.client.session import AdapterBytes
 from loragate.v1 import engine_pb2 as pb
 
@@ -58,8 +58,8 @@ async def engine(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 @pytest.fixture
-async def client(engine: asyncio.subprocess.Process, tmp_path: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=3600.0)
+async def client(engine: asyncio.subprocess.Process, tmp_path: Path) -> AsyncIterator[GrpcEngineClient]:
+    client = GrpcEngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=3600.0)
     await client.start()
     while not client.ready:
         await asyncio.sleep(0.02)
@@ -71,13 +71,13 @@ def request(seconds: int) -> pb.Submit:
     return pb.Submit(prompt_token_ids=[1], sampling=pb.Sampling(max_tokens=seconds))
 
 
-async def test_an_engine_that_is_held_up_keeps_its_requests(client: EngineClient) -> None:
+async def test_an_engine_that_is_held_up_keeps_its_requests(client: GrpcEngineClient) -> None:
     """The engine is held up for longer than a ping may take: gRPC answers pings without the interpreter."""
     async with client.generate(request(seconds=6)) as deltas:
         assert len([delta async for delta in deltas]) == 2
 
 
-async def test_a_stopped_engine_is_detected(client: EngineClient, engine: asyncio.subprocess.Process) -> None:
+async def test_a_stopped_engine_is_detected(client: GrpcEngineClient, engine: asyncio.subprocess.Process) -> None:
     async with client.generate(request(seconds=1)) as deltas:
         await anext(deltas)
         os.kill(engine.pid, signal.SIGSTOP)
@@ -87,9 +87,9 @@ async def test_a_stopped_engine_is_detected(client: EngineClient, engine: asynci
 
 
 async def test_a_hanging_interpreter_is_detected_eventually(
-    engine: asyncio.subprocess.Process, client: EngineClient, tmp_path: Path
+    engine: asyncio.subprocess.Process, client: GrpcEngineClient, tmp_path: Path
 ) -> None:
-    short_timeouts = EngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=1.0)
+    short_timeouts = GrpcEngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=1.0)
     await short_timeouts.start()
     while not short_timeouts.ready:
         await asyncio.sleep(0.02)
@@ -102,9 +102,9 @@ async def test_a_hanging_interpreter_is_detected_eventually(
 
 
 async def test_a_client_that_was_held_up_does_not_report_the_engine_lost(
-    engine: asyncio.subprocess.Process, client: EngineClient, tmp_path: Path
+    engine: asyncio.subprocess.Process, client: GrpcEngineClient, tmp_path: Path
 ) -> None:
-    hasty = EngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=2.0)
+    hasty = GrpcEngineClient(f"unix:{tmp_path}/engine.sock", NoAdapters(), heartbeat_timeout=2.0)
     await hasty.start()
     while not hasty.ready:
         await asyncio.sleep(0.02)

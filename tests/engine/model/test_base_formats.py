@@ -50,13 +50,16 @@ def test_saved_quantized(
         start(tmp_path / "saved", quantization="nf4")
 
 
-@pytest.mark.parametrize("quantization", sorted(CONFIGS))
 def test_steps_of_a_quantized_base_are_recorded(
-    quantization: str, folder: Path, start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
+    quantization: str,
+    folder: Path,
+    adapters: dict[str, Path],
+    start: Callable[..., LocalEngine],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(build, "recorder", lambda device: lambda launches: launches)
     engine = start(folder / "base", quantization=quantization, max_batch_tokens=40, max_batch_size=4)
-    check(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), folder)
+    check_mixed_batch(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), adapters)
     assert engine.core.graphs.replayed
     assert not engine.core.graphs.failed
 

@@ -107,5 +107,5 @@ class Engine:
 async def test_a_load_is_the_share_of_time_in_which_the_engine_computed() -> None:
     now = iter(range(0, 100, 2))
     engine: Any = Engine(10.0, 10.5, 10.505, 15.0, None, 1.0)
-    found = engine_loads(engine, 0.0, lambda: next(now))
+    found = engine_loads(lambda: [engine], 0.0, lambda: next(now))
     assert [await anext(found) for _ in range(5)] == [0.25, 0.0, 1.0, 0.0, 0.5]

@@ -196,7 +196,7 @@ async def test_adapters_deleted_while_the_engine_was_away(gateway: Gateway, engi
 async def test_changes_without_a_notice_are_found_in_time(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
     adapter = await upload("poet")
     assert gateway.services is not None
-    reconciler = Reconciler(gateway.services.store, gateway.services.link.client, period=0.05)
+    reconciler = Reconciler(gateway.services.store, gateway.services.link.fleet, period=0.05)
     comparing = asyncio.create_task(reconciler.run_reconcile_loop())
     elsewhere = await Store.open(gateway.config.database_url, gateway.config.blob_url, gateway.config.secret_key)
     try:

@@ -124,7 +124,7 @@ async def test_no_field_of_the_engine_is_omitted(gateway: Gateway) -> None:
 
 async def test_an_engine_that_is_down(gateway: Gateway) -> None:
     await gateway.engine.kill()
-    while "loragate_engine_up 0.0" not in (text := await scrape(gateway)):
+    while 'loragate_engine_up{engine="engine-0"} 0.0' not in (text := await scrape(gateway)):
         await asyncio.sleep(0.02)
     names = {name for name, _ in samples_of(text)}
     assert "loragate_http_requests_total" in names
@@ -134,14 +134,14 @@ async def test_an_engine_that_is_down(gateway: Gateway) -> None:
 async def test_a_hanging_engine_does_not_delay_the_scrape(gateway: Gateway) -> None:
     gateway.engine.hanging = True
     async with asyncio.timeout(20):
-        assert "loragate_engine_up 0.0" in await scrape_as_operator(gateway)
+        assert 'loragate_engine_up{engine="engine-0"} 0.0' in await scrape_as_operator(gateway)
 
 
 async def test_many_scrapes_send_few_requests_to_the_engine(gateway: Gateway) -> None:
     before, began = len(gateway.engine.stats_asked), time.monotonic()
     async with httpx.AsyncClient(base_url=gateway.base_url, timeout=30) as http:
         answers = await asyncio.gather(*(http.get("/metrics") for _ in range(40)))
-    assert all("loragate_engine_up 1.0" in answer.text for answer in answers)
+    assert all('loragate_engine_up{engine="engine-0"} 1.0' in answer.text for answer in answers)
     asked = gateway.engine.stats_asked[before:]
     assert 1 <= len(asked) <= 2 + 2 * (time.monotonic() - began)
     assert not any(request.adapter_rows or request.tenants for request in asked), "only the operator gets these"

@@ -1,0 +1,93 @@
+"""The engine's unary calls, for those that send it no requests."""
+
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from loragate.engine.client.channel_options import CLIENT_OPTIONS
+from loragate.engine.client.client import CALL_SECONDS
+from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.link_security import is_unix, metadata_of
+from loragate.v1 import engine_pb2 as pb
+from loragate.v1 import engine_pb2_grpc as pb_grpc
+
+T = TypeVar("T")
+
+
+class EngineCalls:
+    """Asks one engine. See EngineClient."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        secret: str = "",
+        previous_secrets: Sequence[str] = (),
+        ca: Path | None = None,
+        certificate_name: str | None = None,
+    ) -> None:
+        """Ask the engine at `target`, which demands `secret`, or still a previous one.
+
+        `ca` is a file with the certificate of an engine that is reached with TLS, or of the authority that signed it,
+        and `certificate_name` the name in it, if that is not the target's.
+        """
+        self._target = target
+        self._ca = ca
+        self._certificate_name = certificate_name
+        self._metadata = metadata_of(secret, previous_secrets)
+        self._channel: grpc.aio.Channel | None = None
+
+    async def start(self) -> None:
+        """Open the channel, which connects with the first call."""
+        self._channel = self._open_channel()
+
+    async def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            await self._channel.close(None)
+
+    async def describe(self) -> pb.Manifest:
+        return await self._call(
+            self._stub().Describe(pb.DescribeRequest(), timeout=CALL_SECONDS, metadata=self._metadata)
+        )
+
+    async def stats(
+        self, request: pb.StatsRequest | None = None, *, timeout_seconds: float = CALL_SECONDS
+    ) -> pb.StatsResponse:
+        return await self._call(
+            self._stub().Stats(request or pb.StatsRequest(), timeout=timeout_seconds, metadata=self._metadata)
+        )
+
+    async def inventory(self, *, timeout_seconds: float = CALL_SECONDS) -> pb.InventoryResponse:
+        return await self._call(
+            self._stub().Inventory(pb.InventoryRequest(), timeout=timeout_seconds, metadata=self._metadata)
+        )
+
+    async def trace(self, last_steps: int = 0) -> bytes:
+        request = pb.TraceRequest(last_steps=last_steps)
+        call = self._stub().Trace(request, timeout=CALL_SECONDS, metadata=self._metadata)
+        response: pb.TraceResponse = await self._call(call)
+        return response.json
+
+    def _open_channel(self) -> grpc.aio.Channel:
+        if self._ca is None or is_unix(self._target):
+            return grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
+        options: list[tuple[str, int | str]] = [*CLIENT_OPTIONS]
+        if self._certificate_name is not None:
+            options.append(("grpc.ssl_target_name_override", self._certificate_name))
+        credentials = grpc.ssl_channel_credentials(self._ca.read_bytes())
+        return grpc.aio.secure_channel(self._target, credentials, options=options)
+
+    def _stub(self) -> pb_grpc.EngineServiceStub:
+        if self._channel is None:
+            raise EngineUnavailable("the engine client was not started")
+        return pb_grpc.EngineServiceStub(self._channel)
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise EngineUnavailable(f"the engine does not respond ({error.code().name})") from error

@@ -1,0 +1,1 @@
+"""Several engines of one base model, and which of them serves a request."""
