@@ -82,8 +82,12 @@ def verify(base: BaseModel, expected: Reference) -> None:
 
 
 def deviation(base: BaseModel, found: Tensor) -> float:
-    """Return the error of most rows of a mixture, or of all rows of another model."""
-    return float(found.median() if is_mixture(base.model) else found.max())
+    """Return the error of most rows of a mixture or of a quantized model in half precision, or of all rows of others.
+
+    In inputs that are rounded twice, as in a router, the last bit decides between two numbers.
+    """
+    some = is_mixture(base.model) or (base.is_quantized and base.dtype != torch.float32)
+    return float(found.median() if some else found.max())
 
 
 def tolerance(base: BaseModel) -> float:

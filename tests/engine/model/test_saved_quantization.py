@@ -81,6 +81,14 @@ def test_a_rows_scale_does_not_depend_on_its_neighbours(
         assert torch.allclose(group.linear(large)[:1], group.linear(row), rtol=1e-4, atol=1e-4), group.members
 
 
+@pytest.mark.parametrize("scheme", ["FP8", "FP8 static"])
+def test_rounded_inputs_pass_the_check_at_load_in_bfloat16(
+    scheme: str, compressed: Callable[[str], Path], start: Callable[..., LocalEngine]
+) -> None:
+    """Two roundings add up: single rows differ by more than bfloat16 alone explains, in transformers too."""
+    assert start(compressed(scheme), dtype="bfloat16").loaded.manifest.dtype == "bfloat16"
+
+
 def adapters_of_mixture(model: PreTrainedModel, root: Path) -> dict[str, Path]:
     return {
         name: add_adapter(model, root / name, seed, **ADAPTERS[name](model))
