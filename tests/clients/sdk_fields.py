@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import typing_extensions
@@ -112,6 +113,7 @@ def _naming(object_: Any) -> str | None:
     return next((name for name in NAMING if name in fields and _literals(_alternatives(fields[name]))), None)
 
 
+@cache
 def _fields(object_: Any) -> dict[str, Any]:
     """Return the annotations of an object's fields by their names in JSON."""
     hints = typing_extensions.get_type_hints(object_, include_extras=True)
