@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -29,12 +30,30 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
 
 
-def test_failures_are_recorded_and_other_results_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def module() -> Any:
+    """Return the module of partial results."""
     spec = importlib.util.spec_from_file_location("partial_results", ROOT / "benchmarks" / "lib" / "partial_results.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_only_cases_of_a_name_are_measured(module: Any, tmp_path: Path) -> None:
+    measured: list[str] = []
+    results = module.PartialResults(tmp_path / "part.json", dict, lambda: None, "bfloat16")
+    for name in ("lora float32", "lora bfloat16"):
+        results.record(name, lambda name=name: measured.append(name))
+        results.extend("several", name, lambda name=name: measured.append(f"several {name}"))
+    assert measured == ["lora bfloat16", "several lora bfloat16"]
+    assert results.failures == {}
+
+
+def test_failures_are_recorded_and_other_results_are_kept(
+    module: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, freed = tmp_path / "gpu_time.json", []
     results = module.PartialResults(path, lambda: {"benchmark": "gpu_time"}, lambda: freed.append(1))
 
@@ -104,7 +123,7 @@ def test_all_stages_in_the_interpreter(bare: dict[str, str], tmp_path: Path) -> 
     arguments = ("--out", str(tmp_path), "--work", str(tmp_path), "--interpret", "--tiny")
     done = run(bare, *arguments, seconds=1200)
     assert done.returncode == 0, done.stderr
-    for stage in ("check", "time", "answers", "serve", "cold"):
+    for stage in ("warm", "check", "time", "answers", "graphs", "profile", "serve", "cold"):
         report = json.loads((tmp_path / f"gpu_{stage}.json").read_text())
         assert report["figures"]
         assert report["failures"] == {}

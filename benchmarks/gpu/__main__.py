@@ -7,8 +7,11 @@
 It needs torch, triton, transformers, peft, grpcio and their dependencies; the project need not be installed. A stage
 writes its results after each case; a failing case is reported there and at the end, and the others still run.
 
-`check` (check.py) fails if a kernel is wrong. `time` (timing.py) tunes the kernels, compares them with torch, and
-reports their share of the memory bandwidth measured in the same run. `answers` (parity.py) compares tokens with PEFT's.
+`warm` (warm_up.py) compiles the kernels in parallel, so that the other stages find them in Triton's cache
+(TRITON_CACHE_DIR). `check` (check.py) fails if a kernel is wrong. `time` (timing.py) measures the kernels as they are
+served and with other tilings, compares them with torch, and reports their share of the memory bandwidth measured in the
+same run. `answers` (parity.py) compares tokens with PEFT's, `graphs` (recordings.py) those of recorded steps with those
+of launched ones. `profile` (replay_profile.py) lists the kernels of one step with their times.
 `serve` (serve.py) measures our engine with random weights, with no, few and many adapters, and PEFT's mixed batch.
 `cold` (adapter_load.py) measures the cost of loading an adapter to the device, for its request and for others.
 """
@@ -27,16 +30,19 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no network access, and attempts take time
 if "--interpret" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
-from benchmarks.gpu import adapter_load, check, parity, serve, timing
+from benchmarks.gpu import adapter_load, check, parity, recordings, replay_profile, serve, timing, warm_up
 from benchmarks.gpu.cases import FULL, TINY, Setting
 from benchmarks.lib.partial_results import PartialResults
 from benchmarks.lib.report import about, gpu_state
 from loragate.kernels import gpu
 
 STAGES = {
+    "warm": warm_up.compile_in_parallel,
     "check": check.check,
     "time": timing.measure,
     "answers": parity.compare,
+    "graphs": recordings.compare,
+    "profile": replay_profile.profile,
     "serve": serve.serve,
     "cold": adapter_load.measure,
 }
@@ -46,6 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for gpu_<stage>.json")
     parser.add_argument("--stage", choices=list(STAGES), action="append", help="stage to run; may repeat; default: all")
+    parser.add_argument("--only", default="", help="run only the cases whose names contain this")
     parser.add_argument("--work", type=Path, default=Path("build"), help="folder for models, which later runs reuse")
     parser.add_argument("--interpret", action="store_true", help="run the kernels in Triton's interpreter, on the CPU")
     parser.add_argument("--tiny", action="store_true", help="use sizes small enough for the interpreter")
@@ -53,13 +60,15 @@ def main() -> int:
     if arguments.interpret:
         gpu.serves = lambda device: True
     sizes, folder = (TINY, "gpu-tiny") if arguments.tiny else (FULL, "gpu")
-    setting = Setting("cpu" if arguments.interpret else "cuda", sizes, arguments.work / folder)
+    setting = Setting("cpu" if arguments.interpret else "cuda", sizes, arguments.work / folder, arguments.out)
     arguments.out.mkdir(parents=True, exist_ok=True)
     failed: dict[str, str] = {}
     for stage in arguments.stage or STAGES:
         path = arguments.out / f"gpu_{stage}.json"
         header = about(f"gpu_{stage}") | {"gpu_before": gpu_state()}
-        results = PartialResults(path, lambda header=header: header | {"gpu_after": gpu_state()}, setting.free)
+        results = PartialResults(
+            path, lambda header=header: header | {"gpu_after": gpu_state()}, setting.free, arguments.only
+        )
         results.run(partial(STAGES[stage], setting, results))
         failed |= {f"{stage}: {case}": error for case, error in results.failures.items()}
         print(f"{stage}: written to {path}", flush=True)

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.gpu.cases import PAGE, Setting
+from benchmarks.gpu.cases import PAGE, SERVED_LENGTH, Setting
 from benchmarks.gpu.stopwatch import Figures, copies, graph_microseconds, launch_figures, microseconds
 from loragate.kernels.attention_rows import AttentionOptions
 from loragate.kernels.gpu import decode_attention, prefill_attention
@@ -21,7 +21,7 @@ def time_decode(setting: Setting, sequences: int, longest: int, bandwidth: float
         itemsize = (storage or setting.dtype).itemsize
         read = 2 * sequences * longest * sizes.kv_heads * sizes.head_dim * itemsize
         caches = [setting.cache(sequences, longest, setting.dtype, storage) for _ in range(copies(setting, read))]
-        each = [(cache, _pages(places), setting.decode_rows(places).lengths) for cache, places in caches]
+        each = [(cache, _served(_pages(places)), setting.decode_rows(places).lengths) for cache, places in caches]
         ours = graph_microseconds(
             setting,
             *(
@@ -66,6 +66,11 @@ def time_prefill(setting: Setting, bandwidth: float) -> Figures:
             setting, lambda: F.scaled_dot_product_attention(query[None], keys, values, is_causal=True, enable_gqa=True)
         ),
     }
+
+
+def _served(pages: Tensor) -> Tensor:
+    """Widen tables to what steps have, because programs are launched for all of it."""
+    return F.pad(pages, (0, max(0, SERVED_LENGTH // PAGE - pages.shape[1])))
 
 
 def _pages(places: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from loragate.kernels.paged_attention import write_kv
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
 PAGE = 16  # tokens per page of the cache, as in serving
+SERVED_LENGTH = 8192  # of the longest sequence that a step's tables have room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class Setting:
     device_name: str
     sizes: Sizes
     folder: Path  # of models and adapters, which the stages share
+    out: Path  # folder for results
 
     @property
     def device(self) -> torch.device:
@@ -174,7 +176,10 @@ class Setting:
         return LoraWeights(self.numbers(rank * len(widths), inputs, dtype=dtype) / 8, tuple(expands))
 
     def table(self, inputs: int, widths: Sequence[int], weights: dict[int, LoraWeights]) -> SlotTable:
-        table = SlotTable(widths, inputs, next(iter(weights.values())).a.dtype, self.device)
+        """Return a table as an engine has it: reserved for the largest rank on every member."""
+        dtype = next((each.a.dtype for each in weights.values()), self.dtype)
+        table = SlotTable(widths, inputs, dtype, self.device)
+        table.reserve(max(self.sizes.adapters, *weights, 0) + 1, max(self.sizes.ranks) * len(widths))
         for slot, each in weights.items():
             table.put(slot, each)
         return table

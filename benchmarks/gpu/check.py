@@ -1,6 +1,6 @@
 """Comparison of every kernel with its reference in float64 or in torch, for every type."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -30,9 +30,8 @@ Difference = tuple[str, Tensor, float]
 def check(setting: Setting, results: PartialResults) -> None:
     """Record the largest difference of each kernel."""
     for dtype, tolerance in TOLERANCE.items():
-        for part in (_lora, _experts, _decode, _prefill, _norm, _gated, _rotary, _write):
-            name = f"{part.__name__[1:]} {dtype}".replace("torch.", "")
-            results.record(name, partial(_largest, part(setting, dtype, tolerance)))
+        for part in _PARTS:
+            results.record(_name(part, dtype), partial(_largest, part(setting, dtype, tolerance)))
         print(f"{dtype}: all kernels compared with their references", flush=True)
 
 
@@ -176,3 +175,16 @@ def _doubles(cache: LayerCache) -> LayerCache:
 
 def _storage_name(storage: torch.dtype | None) -> str:
     return "plain cache" if storage is None else str(storage).removeprefix("torch.")
+
+
+Part = Callable[[Setting, torch.dtype, float], Iterator[Difference]]
+
+_PARTS: tuple[Part, ...] = (_lora, _experts, _decode, _prefill, _norm, _gated, _rotary, _write)
+
+
+def _name(part: Part, dtype: torch.dtype) -> str:
+    return f"{part.__name__[1:]} {dtype}".replace("torch.", "")
+
+
+NAMES = tuple(_name(part, dtype) for dtype in TOLERANCE for part in _PARTS)
+"""All cases."""

@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.gpu.cases import Setting, Sizes
+from benchmarks.gpu.cases import SERVED_LENGTH, Setting, Sizes
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 ALL = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
@@ -26,7 +26,7 @@ def build(setting: Setting, sizes: Sizes, folder: Path, targets: list[str], rank
             num_attention_heads=sizes.heads,
             num_key_value_heads=sizes.kv_heads,
             vocab_size=sizes.vocabulary,
-            max_position_embeddings=8192,
+            max_position_embeddings=SERVED_LENGTH,
         )
         with torch.device(setting.device):
             LlamaForCausalLM(config).to(setting.dtype).save_pretrained(folder / "base")

@@ -82,11 +82,14 @@ def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:
 def _floors(engine: LocalEngine, sizes: Sizes, speed: float) -> Figures:
     """Return the lower bounds of a full step at `speed` bytes per second.
 
-    They are the times to read the weights that every step multiplies with, and a different adapter for each row.
+    They are the times to read the weights that every step multiplies with, and a different adapter for each row. No
+    adapter is on the head.
     """
-    model = engine.loaded.base.model
-    weights = sum(p.nbytes for p in model.parameters()) - model.get_input_embeddings().weight.nbytes
-    adapters = sizes.adapters * engine.loaded.base.adapter_bytes(RANK)
+    base = engine.loaded.base
+    weights = sum(p.nbytes for p in base.model.parameters()) - base.model.get_input_embeddings().weight.nbytes
+    groups = {id(g): g for name, g in base.groups_by_module.items() if name.rpartition(".")[2] in ALL}.values()
+    numbers = sum(RANK * (g.in_features * len(g.members) + g.adapters.out_features) for g in groups)
+    adapters = sizes.adapters * numbers * base.adapter_dtype.itemsize
     return {
         "bandwidth_gb_s": round(speed / 1e9, 1),
         "weights_ms": round(1000 * weights / speed, 3),

@@ -52,6 +52,12 @@ def copies(setting: Setting, size: int) -> int:
     return max(1, min(_MAX_SETS, -(-_CACHE_MULTIPLE * cache // size)))
 
 
+def in_cache(setting: Setting, size: int) -> bool:
+    """Return whether launches over `size` bytes in turn read from the L2 cache, so that they are faster than served
+    ones."""
+    return setting.on_gpu and size < _CACHE_MULTIPLE * torch.cuda.get_device_properties(setting.device).L2_cache_size
+
+
 def launch_figures(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
     """Return a launch's time, the bytes that it must read and write, its operations, and its share of the bandwidth."""
     return {

@@ -14,9 +14,13 @@ class PartialResults:
     """Figures and failures by case, written to `path` after each case.
 
     `about` returns further fields of the report; it is called for each write. `free` releases the memory of a case.
+    Cases whose names do not contain `only` are left out.
     """
 
-    def __init__(self, path: Path, about: Callable[[], Mapping[str, Any]], free: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, about: Callable[[], Mapping[str, Any]], free: Callable[[], None], only: str = ""
+    ) -> None:
+        self._only = only
         self.figures: dict[str, Any] = {}
         self.failures: dict[str, str] = {}
         self._path, self._about, self._free = path, about, free
@@ -24,10 +28,14 @@ class PartialResults:
 
     def record(self, name: str, measure: Callable[[], T]) -> T | None:
         """Measure a case and record its figure. Record a failure and do not raise it, so that other cases run."""
+        if self._only not in name:
+            return None
         return self._try(name, measure, lambda figure: self.figures.update({name: figure}))
 
     def extend(self, name: str, case: str, measure: Callable[[], T]) -> T | None:
         """Measure one of several cases and append its figure to the list `name`."""
+        if self._only not in f"{name}, {case}":
+            return None
         return self._try(f"{name}, {case}", measure, lambda figure: self.figures.setdefault(name, []).append(figure))
 
     def run(self, stage: Callable[[], None]) -> None:
