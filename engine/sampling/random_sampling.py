@@ -1,6 +1,6 @@
 """Sampling of tokens from logits, many rows at once, without waiting for the device in between."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from functools import partial
 
@@ -14,6 +14,7 @@ from loragate.kernels.transfers import to_device
 if gpu.available():
     from loragate.kernels.gpu import sampling as kernel
 
+_Way = Callable[[Tensor, Seq[SamplingParams], Seq[float]], Tensor]
 _MAX_NUMBERS, _MAX_NUMBERS_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB on a GPU; on a CPU, what stays in a core's cache
 _FEW, _MORE = 128, 32  # candidates examined first, and the factor for each further attempt
 
@@ -30,7 +31,7 @@ def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> T
     max_rows = max(1, (_MAX_NUMBERS_ON_CPU if logits.device.type == "cpu" else _MAX_NUMBERS) // logits.shape[1])
     for candidates, rows in _by_candidates(params, logits.shape[1], max_rows):
         few = candidates == 0 and logits.device.type == "cpu"  # a GPU would have to be waited for
-        way = partial(_draw_of_few, few=_FEW) if few else partial(_draw, candidates=candidates)
+        way: _Way = partial(_draw_of_few, few=_FEW) if few else partial(_draw, candidates=candidates)
         if not candidates and gpu.serves(logits.device):
             way = _draw_without_sorting
         drawn = way(select_rows(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows])
