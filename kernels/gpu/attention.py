@@ -96,8 +96,8 @@ def places_at(table, start, there, PAGE: tl.constexpr, BLOCK: tl.constexpr):  # 
     """
     position = start + tl.arange(0, BLOCK)
     if PAGE % BLOCK == 0:
-        return tl.load(table + start // PAGE) * PAGE + (start % PAGE + tl.arange(0, BLOCK))
-    return tl.load(table + position // PAGE, mask=there, other=0) * PAGE + position % PAGE
+        return tl.load(table + start // PAGE).to(tl.int32) * PAGE + (start % PAGE + tl.arange(0, BLOCK))
+    return tl.load(table + position // PAGE, mask=there, other=0).to(tl.int32) * PAGE + position % PAGE
 
 
 @triton.jit
@@ -106,7 +106,7 @@ def read_cache(numbers, place, column, there, DIM: tl.constexpr, FORMAT: tl.cons
 
     `place` and `there`, of one shape, are broadcast against `column`; where `there` is false the result is 0.
     """
-    found = tl.load(numbers + place * DIM + column, mask=there & (column < DIM), other=0)
+    found = tl.load(numbers + place.to(tl.int64) * DIM + column, mask=there & (column < DIM), other=0)
     if FORMAT != _PLAIN:
         found = unscaled(found, FORMAT, DTYPE)
     return found

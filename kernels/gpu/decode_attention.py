@@ -1,10 +1,10 @@
 """Attention of one new token per sequence over its paged keys and values, split along the sequence.
 
 Flash-Decoding's scheme (Dao et al., 2023, "Flash-Decoding for long-context inference") over vLLM's paging: a program
-handles one sequence, one head of keys and every 16th chunk of 256 positions, and keeps the running softmax of
-FlashAttention-2 (Dao, 2023, arXiv:2307.08691, section 3.1). A second launch combines the results of the programs in
-order. Chunks begin at fixed positions regardless of the rest of the batch, so a sequence's result depends only on the
-sequence, and the number of programs does not depend on its length.
+handles one sequence, one head of keys and, of 16 programs, every 16th chunk of 256 positions, and keeps the running
+softmax of FlashAttention-2 (Dao, 2023, arXiv:2307.08691, section 3.1). A second launch combines the results of the
+programs in order. Chunks begin at fixed positions regardless of the rest of the batch, and the number of programs is
+the model's, so a sequence's result depends only on the sequence.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from loragate.kernels.kv_cache import LayerCache
 
 KV_CHUNK = 256
-SPLITS = 16  # programs that share a sequence
+MIN_SPLITS, MAX_SPLITS = 16, 64  # programs that share a sequence and a head of keys
+_PROGRAMS = 128  # that share a sequence: about one for each multiprocessor
 _STAGES = 2
 BLOCK = 64  # maximum positions at a time
 
@@ -210,7 +211,8 @@ def _attend(
     _, heads, key_dim = query.shape
     kv_heads, places, value_dim = values.shape
     sequences, longest = lengths.shape[0], tables.shape[1] * page
-    splits = min(SPLITS, triton.cdiv(longest, KV_CHUNK))
+    constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype, format_)
+    splits = min(constants["SPLITS"], triton.cdiv(longest, KV_CHUNK))
     partial = torch.empty(splits, sequences, heads, value_dim, dtype=torch.float32, device=query.device)
     stats = torch.empty(splits, sequences, heads, 2, dtype=torch.float32, device=query.device)
     unread = stats  # placeholder for tensors that are not read
@@ -218,7 +220,7 @@ def _attend(
         *(query, keys, values, tables, lengths),
         *(unread if key_scales is None else key_scales, unread if value_scales is None else value_scales),
         *(partial, stats, places, tables.stride(0), sequences, scale, softcap, window or longest),
-        **_constants(heads, kv_heads, key_dim, value_dim, query.dtype, format_),
+        **constants,
         PAGE=page,
         num_stages=_STAGES,
     )
@@ -228,9 +230,16 @@ def _attend(
         VALUE_DIM=value_dim,
         VALUE_BLOCK=triton.next_power_of_2(value_dim),
         KV_CHUNK=KV_CHUNK,
-        SPLITS=SPLITS,
+        SPLITS=constants["SPLITS"],
         SINKS=sinks is not None,
     )
+
+
+def splits_for(kv_heads: int) -> int:
+    """Return the programs that share a sequence and a head of keys: more of them for models with few such heads, so
+    that one long sequence occupies a GPU."""
+    enough: int = triton.next_power_of_2(_PROGRAMS // kv_heads)
+    return max(MIN_SPLITS, min(MAX_SPLITS, enough))
 
 
 def _constants(
@@ -239,7 +248,7 @@ def _constants(
     return head_constants(heads, kv_heads, key_dim, value_dim, dtype, format_) | {
         "ROWS": max(MIN_ROWS, triton.next_power_of_2(heads // kv_heads)),
         "KV_CHUNK": KV_CHUNK,
-        "SPLITS": SPLITS,
+        "SPLITS": splits_for(kv_heads),
         "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize, BLOCK),
     }
 
@@ -271,7 +280,7 @@ def variants() -> Iterator[Variant]:
         combine_kernel,
         {"partial": POINTERS["float32"], "stats": POINTERS["float32"], "lengths": POINTERS["int64"]}
         | {"sinks": POINTERS["float32"], "out": POINTERS["bfloat16"], "sequences": "i32"},
-        {"HEADS": 32, "VALUE_DIM": 128, "VALUE_BLOCK": 128, "KV_CHUNK": KV_CHUNK, "SPLITS": SPLITS, "SINKS": False},
+        {"HEADS": 32, "VALUE_DIM": 128, "VALUE_BLOCK": 128, "KV_CHUNK": KV_CHUNK, "SPLITS": MIN_SPLITS, "SINKS": False},
         read_bytes=4 * sequences * length // KV_CHUNK * 32 * (128 + 2),
         flops=4 * sequences * length // KV_CHUNK * 32 * 128,
     )

@@ -14,6 +14,7 @@ from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import gathered_decode_attention, write_kv
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
+SPLITS_FOR = kernels.splits_for
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
@@ -21,7 +22,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 def short_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes splits short, so that short sequences have several, and several programs."""
     monkeypatch.setattr(kernels, "KV_CHUNK", 32)
-    monkeypatch.setattr(kernels, "SPLITS", 2)
+    monkeypatch.setattr(kernels, "splits_for", lambda kv_heads: 2)
     monkeypatch.setattr(kernels, "BLOCK", 16)
 
 
@@ -68,6 +69,10 @@ def test_a_sequence_is_bitwise_the_same_alone_and_in_a_batch(variant: str) -> No
         query, on_device(cache, torch.float32), rows_on_device(places, padding=16), options_on(DEVICE, variant)
     )
     assert torch.equal(alone[:, 0], together[:, 0])
+
+
+def test_models_with_few_heads_of_keys_have_more_splits() -> None:
+    assert [SPLITS_FOR(kv_heads) for kv_heads in (1, 2, 4, 6, 8, 32)] == [64, 64, 32, 32, 16, 16]
 
 
 @pytest.mark.parametrize(("key_dim", "value_dim", "kv_heads"), [(64, 64, 6), (80, 80, 1), (24, 8, 3), (256, 128, 2)])
