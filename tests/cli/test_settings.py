@@ -152,7 +152,8 @@ def test_engine_settings_mirror_the_engine() -> None:
         "tls_key",
         *(field.name for field in fields(EngineSettings)),
     }
-    assert mirrored == {field.name for field in fields(EngineConfig)}
+    of_registration = {"advertise", "id", "certificate_name"}
+    assert mirrored - of_registration == {field.name for field in fields(EngineConfig)}
     ours = EngineSettings().config("model", Path("data"))
     theirs = EngineConfig("model", ours.listen, ours.cache_dir, model_id="model")
     assert ours == theirs
@@ -472,3 +473,28 @@ def test_origins_are_listed_and_checked(monkeypatch: pytest.MonkeyPatch) -> None
     assert load().cors_origins == ("https://app.example", "http://localhost:5173")
     monkeypatch.setenv("LORAGATE_CORS_ORIGINS", "https://app.example/")
     assert rejection().startswith("LORAGATE_CORS_ORIGINS: must be '*' or origins of the form scheme://host")
+
+
+def test_engines_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def addresses(**given: Any) -> list[tuple[str, str]]:
+        config = gateway_config(load(data_dir=tmp_path, **given), "127.0.0.1:0")
+        return [(each.id, each.target) for each in config.engine_addresses]
+
+    assert addresses() == [("engine-0", "127.0.0.1:50100")]
+    assert addresses(engine_target="unix:/a") == [("engine-0", "unix:/a")]
+    assert addresses(engine_targets=["unix:/a/b.sock", "b=localhost:1"]) == [
+        ("a-b.sock", "unix:/a/b.sock"),
+        ("b", "localhost:1"),
+    ]
+    monkeypatch.setenv("LORAGATE_ENGINE_TARGETS", "unix:/b, c=unix:/c")
+    assert addresses(engine_target="unix:/a") == [("engine-0", "unix:/a"), ("b", "unix:/b"), ("c", "unix:/c")]
+    monkeypatch.delenv("LORAGATE_ENGINE_TARGETS")
+    assert addresses(engine_target="none") == []
+    for bad, words in (
+        (["a=unix:/a", "a=unix:/b"], "two engines have the id a"),
+        (["a b=unix:/a"], "the id of an engine must be"),
+        (["a="], "engine a has no address"),
+        (["gpu:50100"], "needs TLS"),
+    ):
+        with pytest.raises(CliError, match=words):
+            addresses(engine_targets=bad)

@@ -102,6 +102,7 @@ async def test_a_chat_from_the_clients_span_to_the_engines_steps(
         "gen_ai.usage.output_tokens": usage["completion_tokens"],
         "gen_ai.usage.cache_read.input_tokens": 0,
         "loragate.adapter.digest": adapter["digest"],
+        "loragate.engine.id": "engine-0",
         "loragate.outcome": "completed",
     }
     assert (

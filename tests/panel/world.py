@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from loragate.adapter_store.engine_leases import EngineLease
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
 from tests.gateway.fake_worker import FakeWorker
@@ -104,6 +105,16 @@ class GatewayThread:
     def half_trained(self) -> None:
         """Validate the waiting job, and train half of it."""
         self._do(self._train())
+
+    def register(self, engine_id: str, target: str) -> None:
+        """Add an engine to the registry, until the lease ends."""
+        lease = EngineLease(id=engine_id, target=target, base_digest=self.engine.manifest.base_digest, adapter_slots=1)
+        assert self.running.services is not None
+        self._do(self.running.services.store.engine_leases.renew(lease, "the tests"))
+
+    def unregister(self, engine_id: str) -> None:
+        assert self.running.services is not None
+        self._do(self.running.services.store.engine_leases.give_back(engine_id, "the tests"))
 
     async def _train(self) -> None:
         worker = FakeWorker(self.running)

@@ -42,11 +42,11 @@ def rejected(chosen: Settings) -> str:
 def test_without_the_extra_a_server_continues_and_a_worker_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     without(monkeypatch, "trl", "bitsandbytes")
-    assert part(settings(), "a/model", "unix:/engine", said.append) is None
+    assert part(settings(), "a/model", said.append) is None
     assert said == ["no fine-tuning: trl, bitsandbytes not installed (pip install 'loragate[finetune]')"]
     assert rejected(settings()) == "training needs trl, bitsandbytes: pip install 'loragate[finetune]'"
     said.clear()
-    assert part(settings(enabled=False), "a/model", "unix:/engine", said.append) is None
+    assert part(settings(enabled=False), "a/model", said.append) is None
     assert said == []
 
 
@@ -97,7 +97,7 @@ def test_a_servers_worker_has_its_prices_disk_floor_and_secrets(monkeypatch: pyt
     without(monkeypatch)
     price = {"prompt": "1", "completion": "2", "training": "3"}
     chosen = load(data_dir=Path("data"), prices=[price], min_free_bytes=7, secret_key="s" * 32, engine_secret="t" * 32)
-    worker = part(chosen, "a/model", "unix:/engine", lambda text: None)
+    worker = part(chosen, "a/model", lambda text: None)
     assert worker is not None
     for name, value in worker.program.environment.items():
         monkeypatch.setenv(name, value)

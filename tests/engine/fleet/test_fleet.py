@@ -67,7 +67,7 @@ async def test_an_engine_with_a_queue_is_spared_and_counts_what_it_was_sent_sinc
     async with fleet_of(*clients) as fleet:
         for _ in range(4):
             await tokens_of(fleet, request())
-    assert [len(client.submits) for client in clients] in ([1, 3], [2, 2])
+    assert [len(client.submits) for client in clients] == [1, 3]
 
 
 async def test_a_request_that_was_lost_before_its_first_delta_runs_elsewhere() -> None:

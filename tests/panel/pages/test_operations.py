@@ -103,6 +103,25 @@ def test_the_engine_and_the_audit_log(signed_in: Callable[..., Page], world: Wor
     expect(page.get_by_role("cell", name="api_key.create")).to_have_count(0)
 
 
+def test_several_engines_are_listed_and_shown_one_by_one(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(world.admin_key, "/engine")
+    expect(page.get_by_role("heading", name="Slots")).to_be_visible()
+    engines = page.get_by_role("region", name="Engines")
+    expect(engines).to_have_count(0)
+    world.gateway.register("gpu-2", "127.0.0.1:9")
+    expect(engines.get_by_role("row")).to_have_count(3)
+    expect(engines.get_by_role("row").filter(has_text="engine-0")).to_contain_text("ready")
+    expect(engines.get_by_role("row").filter(has_text="127.0.0.1:9")).to_contain_text("unreachable")
+    engines.get_by_role("link", name="gpu-2").click()
+    expect(page.get_by_text("The engine is not responding")).to_be_visible()
+    expect(page.get_by_role("link", name="Download a trace")).to_have_attribute(
+        "href", "/transfer/trace.json?engine=gpu-2"
+    )
+    world.gateway.unregister("gpu-2")
+    expect(engines).to_have_count(0)
+    expect(page.get_by_role("heading", name="Slots")).to_be_visible()
+
+
 def test_waiting_requests_are_shown_by_tenant(signed_in: Callable[..., Page], world: World) -> None:
     stats = full_stats()
     stats.tenants.add(tenant_id=world.other_tenant_id, running=1, waiting=14)
