@@ -7,11 +7,11 @@ from typing import Protocol
 
 from benchmarks.fleet.engine import SimulatedEngine
 from benchmarks.fleet.workload import Arrival
+from loragate.engine.fleet.demand import DemandMeter
+from loragate.engine.fleet.placement import Candidate, choose
+from loragate.engine.fleet.rendezvous import ranked
+from loragate.engine.fleet.replica_sets import Demand, SetSize, members, resize
 from loragate.engine.sequence.request import AdapterKey
-from loragate.gateway.placement.demand import DemandMeter
-from loragate.gateway.placement.rendezvous import ranked
-from loragate.gateway.placement.replica_sets import Demand, SetSize, members, resize
-from loragate.gateway.placement.routing import choose
 
 Engines = Mapping[str, SimulatedEngine]
 
@@ -82,7 +82,10 @@ class ReplicaSets:
         # Beyond a full batch requests wait: a batch of them takes about a second.
         queue_seconds = max(0.0, min(loads.values()) - 1.0)
         self.sizes[key] = resize(size, Demand(self.demand.share(key), queue_seconds), len(engines), now)
-        return choose(chosen, loads, has_bytes=lambda name: key in engines[name].disk)
+        ready = [name for name in chosen if key in engines[name].disk] or chosen[:1]
+        engine = choose((Candidate(name, 0.0, len(engines[name].open)) for name in ready), _name(key))
+        assert engine is not None
+        return engine
 
     def sets(self, shares: Mapping[AdapterKey, float], weights: Mapping[str, float]) -> dict[str, set[str]]:
         """Return the set of each adapter, if their demand is this and lasts."""

@@ -3,7 +3,8 @@ alike."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
+
+from loragate.engine.fleet.rendezvous import ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,4 @@ def choose(candidates: Iterable[Candidate], key: str) -> str | None:
     for each in candidates:
         by_load.setdefault((each.queue_seconds, each.requests), []).append(each.id)
     least = by_load[min(by_load)] if by_load else []
-    return max(least, key=lambda id_: _score(key, id_)) if len(least) > 1 else next(iter(least), None)
-
-
-def _score(key: str, engine_id: str) -> bytes:
-    return blake2b(f"{engine_id}\0{key}".encode(), digest_size=8).digest()
+    return next(iter(ranked(key, dict.fromkeys(least, 1.0))), None)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from loragate.gateway.placement.rendezvous import ranked
+from loragate.engine.fleet.rendezvous import ranked
 
 MAX_PORTION = 0.25
 """The part of one engine's work that one adapter may be before a further engine holds it too."""

@@ -1,6 +1,6 @@
 import pytest
 
-from loragate.gateway.placement.replica_sets import MAX_QUEUE_SECONDS, SHRINK_SECONDS, Demand, SetSize, members, resize
+from loragate.engine.fleet.replica_sets import MAX_QUEUE_SECONDS, SHRINK_SECONDS, Demand, SetSize, members, resize
 
 ENGINES = {"a": 16.0, "b": 16.0, "c": 16.0, "d": 16.0}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from loragate.gateway.placement.demand import DemandMeter
+from loragate.engine.fleet.demand import DemandMeter
 
 
 def test_shares_are_parts_of_all_work() -> None:

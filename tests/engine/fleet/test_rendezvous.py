@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from loragate.gateway.placement.rendezvous import ranked
+from loragate.engine.fleet.rendezvous import ranked
 
 KEYS = [f"adapter-{number}" for number in range(3000)]
 TWO = {"a": 16.0, "b": 16.0}

@@ -1,1 +1,0 @@
-"""Which engines hold an adapter, and which of them serves a request."""
