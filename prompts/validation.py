@@ -1,7 +1,7 @@
 """Request bodies: their base class, their validation, and its errors as text. Errors quote nothing of the input but the
 beginnings of names of unknown fields."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -50,13 +50,6 @@ class InvalidDocument(ValueError):
     def __init__(self, field: InvalidField) -> None:
         super().__init__(str(field))
         self.field = field
-
-
-def without(document: Any, ignored: Container[str]) -> Any:
-    """Return an object without the fields that have no effect: those in `ignored`, and those that are null."""
-    if not isinstance(document, dict):
-        return document
-    return {name: value for name, value in document.items() if value is not None and name not in ignored}
 
 
 def field_error(param: str, message: str) -> PydanticCustomError:

@@ -10,7 +10,7 @@ from benchmarks.gpu.cases import Setting
 from benchmarks.gpu.models import ALL, build
 from benchmarks.lib.partial_results import PartialResults
 from loragate.engine.local import LocalEngine
-from loragate.engine.startup import build as startup
+from loragate.engine.startup import recorded_steps
 
 _RANK = 16
 _PLACES = 2048  # of the cache
@@ -19,13 +19,13 @@ Tokens = list[list[int]]
 
 
 def compare(setting: Setting, results: PartialResults) -> None:
-    recorder = startup.recorder
+    recorder = recorded_steps.recorder
     if not setting.on_gpu:
-        startup.recorder = lambda device: lambda launches: launches
+        recorded_steps.recorder = lambda device: lambda launches: launches
     try:
         _compare(setting, results)
     finally:
-        startup.recorder = recorder
+        recorded_steps.recorder = recorder
 
 
 def _compare(setting: Setting, results: PartialResults) -> None:

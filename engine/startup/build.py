@@ -16,16 +16,11 @@ from loragate.engine.adapters.copier import AdapterCopier
 from loragate.engine.adapters.host_tier import HostTier
 from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.config import EngineConfig, check_model_id
-from loragate.engine.execution.cuda_graphs import CudaGraphs
 from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.execution.model_runner import ModelRunner, forward
-from loragate.engine.execution.padded_step import PaddedShape, sizes
-from loragate.engine.execution.step_graphs import Record, StepGraphs
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.kv_cache.block_pool import BlockPool
-from loragate.engine.layers.attention import attention_state
-from loragate.engine.layers.rotary import host_reads
 from loragate.engine.loop.commands import AdapterCopied
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.loop.request_limits import ModelLimits
@@ -40,12 +35,12 @@ from loragate.engine.scheduling.overload import QueueBounds
 from loragate.engine.scheduling.scheduler import Limits, Scheduler
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
-from loragate.engine.startup import recording_check, self_check
+from loragate.engine.startup import self_check
 from loragate.engine.startup.kv_allocation import STORAGE, allocate_kv
-from loragate.engine.startup.memory_profile import GRAPH_SHARE, DeviceBudget, measured, peak_measure
+from loragate.engine.startup.memory_profile import DeviceBudget, measured, peak_measure
+from loragate.engine.startup.recorded_steps import padded_shapes, record_steps
 from loragate.kernels import cpu, gpu
 from loragate.kernels.cpu.openmp import end_team
-from loragate.kernels.paged_attention import tile_rows
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
 
@@ -169,7 +164,8 @@ def build_core(
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
     grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
     last = LastTokens(config.max_batch_size, loaded.base.device)
-    runner = ModelRunner(loaded.base, last, _graphs(loaded, config, last))
+    graphs = record_steps(loaded.base, config, loaded.manifest.max_model_len, loaded.blocks, last)
+    runner = ModelRunner(loaded.base, last, graphs)
     limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos, runner.embeds)
     on_gpu = loaded.base.device.type == "cuda"
     core = EngineCore(
@@ -226,56 +222,6 @@ def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> Device
         raise ModelRejected(
             f"the device does not have enough memory for a step of {tokens} tokens: lower engine.max_batch_tokens"
         ) from error
-
-
-def _graphs(loaded: LoadedModel, config: EngineConfig, last: LastTokens) -> StepGraphs | None:
-    """Capture the steps of the model on a GPU.
-
-    The launches of a quantized model are up to the library of its linears: if they cannot be captured, they are
-    launched one by one.
-    """
-    base = loaded.base
-    record = recorder(base.device)
-    if record is None or not config.cuda_graphs:
-        return None
-    if (cause := host_reads(base.model.config)) is not None:
-        log.warning("no steps are recorded, their kernels are launched one by one: %s", cause)
-        return None
-    base.reserve(config.adapter_slots, config.max_lora_rank)
-    shapes = padded_shapes(base, config, loaded.manifest.max_model_len, loaded.blocks.places)
-    graphs = StepGraphs(shapes, base.context, partial(forward, base, last), base.device)
-    graphs.record(record)
-    lengths = self_check.check_lengths(base.model.config, loaded.manifest.max_model_len)
-    prompts = self_check.random_prompts(base.model.config, lengths)
-    recording_check.discard_wrong(graphs, base, ModelRunner(base, last), loaded.blocks, prompts)
-    return graphs
-
-
-def recorder(device: torch.device) -> Record | None:
-    """Return the function that captures launches on the device, or None."""
-    if device.type != "cuda" or not gpu.available():
-        return None
-    return CudaGraphs(device, int(torch.cuda.mem_get_info(device)[1] * GRAPH_SHARE)).record
-
-
-def padded_shapes(base: BaseModel, config: EngineConfig, max_model_len: int, scratch: int) -> list[PaddedShape]:
-    """Return the shapes of steps up to the chunk budget; `scratch` is a place for the keys and values of padding
-    rows."""
-    caches = [attention_state(layer.module).cache for layer in base.attention_layers]
-    return [
-        PaddedShape(
-            rows=rows,
-            sequences=min(rows, config.max_batch_size),
-            logits=min(rows, config.max_batch_size),
-            pages=-(-max_model_len // config.block_size),
-            page=config.block_size,
-            tile_rows=min(tile_rows(cache, base.dtype) for cache in caches),
-            dtype=base.dtype,
-            scratch=scratch,
-            batch_invariant=base.context.batch_invariant,
-        )
-        for rows in sizes(config.max_batch_tokens, config.max_batch_size)
-    ]
 
 
 def _step_limits(loaded: LoadedModel, config: EngineConfig) -> Limits:

@@ -31,7 +31,7 @@ def format_of(storage: torch.dtype, device: torch.device) -> int:
 
 def has_float8(device: torch.device) -> bool:
     """Return whether kernels can convert float8 on the device; Triton's interpreter can."""
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 9)
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def as_stored(numbers: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.startup import build as assembly
-from loragate.engine.startup import recording_check, self_check
+from loragate.engine.startup import recorded_steps, recording_check, self_check
 from loragate.kernels import gpu, segmented_experts, segmented_lora
 from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary
 
@@ -72,7 +71,7 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
 
 def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are captured and replayed as on a GPU."""
-    monkeypatch.setattr(assembly, "recorder", lambda device: lambda launch: launch)
+    monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launch: launch)
     model = make_model("llama", num_hidden_layers=1)
     adapters = {
         name: add_adapter(model, tmp_path / name, seed, **ADAPTERS[name]) for seed, name in enumerate(("r4", "dora"))
@@ -91,7 +90,7 @@ def test_experts_equal_peft(
 ) -> None:
     """Rows are sorted on the device: the host never reads the router's choices."""
     if played:
-        monkeypatch.setattr(assembly, "recorder", lambda device: lambda launch: launch)
+        monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launch: launch)
         monkeypatch.setattr(recording_check, "discard_wrong", check_recordings)
     route = segmented_experts.route_on_device
     monkeypatch.setattr(segmented_experts, "route", None)

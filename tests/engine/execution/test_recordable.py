@@ -32,7 +32,7 @@ from loragate.engine.sampling.grammar_mask import TokenMask
 from loragate.engine.sampling.sampler import choose
 from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence
-from loragate.engine.startup import build as assembly
+from loragate.engine.startup import recorded_steps
 from loragate.kernels import gpu, packed_linear
 from loragate.kernels.packed_linear import PackedLinear
 from tests.engine.test_sampler import EOS, MIXED, sequence
@@ -122,7 +122,7 @@ def make_graphs(family: str, folder: Path, patch: pytest.MonkeyPatch) -> StepGra
     config = EngineConfig("", "", folder, max_batch_tokens=160, max_batch_size=40)
     base.reserve(4, 16)
     base.allocate_cache(64)
-    shapes = assembly.padded_shapes(base, config, 500, scratch=48)
+    shapes = recorded_steps.padded_shapes(base, config, 500, scratch=48)
     graphs = StepGraphs(shapes, base.context, partial(forward, base, LastTokens(40, DEVICE)), DEVICE)
     patch.setattr(graphs, "_send", lambda *_: None)
     patch.setattr(torch.compiler, "is_compiling", lambda: True)

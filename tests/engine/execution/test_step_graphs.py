@@ -23,7 +23,7 @@ from loragate.engine.execution.step_graphs import GraphCounters, Launches
 from loragate.engine.layers.attention import attention_state
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.pooling import Pooling
-from loragate.engine.startup import build as assembly
+from loragate.engine.startup import recorded_steps
 
 NAMES = (None, "r4", "r64", "dora", "biased")
 KINDS: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ def make(tiny: Any, adapters: dict[str, Path], tmp_path_factory: pytest.TempPath
 
     def start(record: Callable[[Launches], Launches], **config: Any) -> LocalEngine:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(assembly, "recorder", lambda device: record)
+            patch.setattr(recorded_steps, "recorder", lambda device: record)
             engines.append(LocalEngine(tiny.base, tmp_path_factory.mktemp("cache"), adapters, **SETTINGS | config))
         return engines[-1]
 

@@ -21,7 +21,7 @@ from loragate.engine.loop.in_flight import Draw
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
 from loragate.engine.sequence.pooling import Pooling
 from loragate.engine.sequence.prompt_lookup import PromptLookup
-from loragate.engine.startup import build as assembly
+from loragate.engine.startup import recorded_steps
 from tests.engine.scheduling.test_scheduling import at_rest
 
 Start = Callable[..., LocalEngine]
@@ -59,7 +59,7 @@ def engines(
     cache = tmp_path_factory.mktemp("cache")
     plain = LocalEngine(tiny.base, cache, tiny.adapters, kv_cache_tokens=4096, max_model_len=90, **common)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly, "recorder", lambda device: (lambda launches: launches) if request.param else None)
+        patch.setattr(recorded_steps, "recorder", lambda device: (lambda launches: launches) if request.param else None)
         late = LocalEngine(tiny.base, cache, tiny.adapters, async_scheduling="on", **CROWDED, **common)
     yield plain, late
     assert bool(late.core.graphs.replayed) == request.param

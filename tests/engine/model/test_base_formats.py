@@ -12,7 +12,7 @@ from transformers import BitsAndBytesConfig
 
 from loragate.engine.local import LocalEngine
 from loragate.engine.model.errors import ModelRejected
-from loragate.engine.startup import build
+from loragate.engine.startup import recorded_steps
 
 CONFIGS = {
     "nf4": BitsAndBytesConfig(
@@ -57,7 +57,7 @@ def test_steps_of_a_quantized_base_are_recorded(
     start: Callable[..., LocalEngine],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(build, "recorder", lambda device: lambda launches: launches)
+    monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launches: launches)
     engine = start(folder / "base", quantization=quantization, max_batch_tokens=40, max_batch_size=4)
     check_mixed_batch(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), adapters)
     assert engine.core.graphs.replayed

@@ -12,8 +12,8 @@ from loragate.engine.config import EngineConfig
 from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.execution.model_runner import forward
 from loragate.engine.model.base_model import load_plain, prepare
-from loragate.engine.startup import build as assembly
 from loragate.engine.startup import memory_profile as device_budget
+from loragate.engine.startup import recorded_steps
 from loragate.engine.startup.memory_profile import GRAPH_SHARE, STEP_MARGIN, divide_memory, measured, step_bytes
 
 GB = 1 << 30
@@ -23,7 +23,7 @@ def test_the_largest_step_is_measured(tiny: Any, tmp_path: Path) -> None:
     config = EngineConfig(str(tiny.base), "", tmp_path, max_batch_tokens=40, max_batch_size=5, block_size=8)
     base = prepare(load_plain(tiny.base, config))
     base.allocate_cache(16)
-    shape = assembly.padded_shapes(base, config, 200, scratch=8)[-1]
+    shape = recorded_steps.padded_shapes(base, config, 200, scratch=8)[-1]
     logits: list[tuple[int, ...]] = []
 
     def measure(function: Any) -> int:

@@ -15,8 +15,7 @@ from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence
-from loragate.engine.startup import build as assembly
-from loragate.engine.startup import recording_check
+from loragate.engine.startup import recorded_steps, recording_check
 
 
 def test_a_recording_that_reads_freed_memory_is_discarded(
@@ -33,7 +32,7 @@ def test_a_recording_that_reads_freed_memory_is_discarded(
 
     monkeypatch.setattr(PaddedShape, "batch", with_freed_rows)
     monkeypatch.setattr(recording_check, "overwrite_free_memory", lambda device: [each.zero_() for each in freed])
-    monkeypatch.setattr(assembly, "recorder", lambda device: lambda launches: launches)
+    monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launches: launches)
     small: dict[str, Any] = {"threads": 1, "max_batch_tokens": 24, "max_batch_size": 5, "block_size": 8}
     engine = LocalEngine(tiny.base, tmp_path, tiny.adapters, kv_cache_tokens=256, max_model_len=100, **small)
     try:
@@ -63,7 +62,7 @@ def test_a_model_that_cannot_be_recorded_says_why(
     rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     make_model("llama", rope_parameters=rope).save_pretrained(tmp_path / "base")
     recorded: list[object] = []
-    monkeypatch.setattr(assembly, "recorder", lambda device: recorded.append)
+    monkeypatch.setattr(recorded_steps, "recorder", lambda device: recorded.append)
     engine = LocalEngine(tmp_path / "base", tmp_path / "cache", {}, threads=1, kv_cache_tokens=256, block_size=8)
     try:
         assert engine.core._runner.graphs is None

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from simulated_memory import DEVICE
 
 from loragate.kernels.gpu.sampling import draw
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WAYS = {
     "temperature": (0.7, 1.0, 0.0),
     "top_p": (1.0, 0.9, 0.0),
@@ -61,7 +61,7 @@ def test_keeps_and_draws_what_a_sort_would(vocabulary: int, spread: float) -> No
 def test_ties_are_kept_together() -> None:
     logits = np.array([[1.0, 2.0, 1.0, -1.0, 1.0, 0.0, -0.0]], dtype=np.float32)
     for top_p, expected in ((0.4, {1}), (0.5, {0, 1, 2, 4}), (0.9, {0, 1, 2, 4, 5, 6})):
-        settings = [(1.0, top_p, 0.0, i / 16) for i in range(16)]
+        settings = [(1.0, top_p, 0.0, (i + 0.5) / 16) for i in range(16)]
         tokens, _ = drawn(logits.repeat(16, axis=0), settings)
         assert set(tokens) == expected, top_p
 
