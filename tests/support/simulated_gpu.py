@@ -18,6 +18,7 @@ from loragate.engine.execution.step_graphs import Launches
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.runtime import copy_stream
 from loragate.engine.startup import build as assembly
+from loragate.engine.startup import recorded_steps
 
 GPU = torch.device("cuda")
 MEMORY = 1 << 33  # bytes
@@ -128,6 +129,6 @@ def install(patch: pytest.MonkeyPatch) -> None:
         return base
 
     patch.setattr(assembly, "prepare", prepared)
-    patch.setattr(assembly, "CudaGraphs", Graphs)
+    patch.setattr(recorded_steps, "CudaGraphs", Graphs)
     patch.setattr("loragate.kernels.gpu.serves", lambda device: False)  # torch computes
     copy_stream._beside_steps.cache_clear()
