@@ -13,11 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from loragate.adapter_store.notices.notices import Notices
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.service_quality import Reason
-from loragate.engine.client.client import EngineClient
-from loragate.engine.client.grpc_client import GrpcEngineClient
-from loragate.engine.client.session import AdapterSource
-from loragate.engine.fleet.addresses import EngineAddress
-from loragate.engine.fleet.fleet import Connect
+from loragate.engine.fleet.connector import connector
 from loragate.engine.fleet.load import FleetLoad
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
@@ -198,7 +194,13 @@ async def _open_services(
             reconciler.due()
 
         parsers = config.tool_parser, config.reasoning_parser
-        connect = _connector(config, StoreAdapterSource(store))
+        connect = connector(
+            StoreAdapterSource(store),
+            secret=config.engine_secret,
+            previous_secrets=config.previous_engine_secrets,
+            ca=config.engine_ca,
+            heartbeat_timeout=config.heartbeat_timeout,
+        )
         link = EngineLink(config.engine_addresses, connect, store, parsers, engine_changed, config.engine_ca)
         reconciler = Reconciler(store, link.fleet)
         stack.push_async_callback(link.close)
@@ -274,23 +276,6 @@ async def _open_services(
         )
         _run_jobs(stack, {"imports": run_resume_loop(services)})
         yield services
-
-
-def _connector(config: GatewayConfig, source: AdapterSource) -> Connect:
-    """Return how this process connects to an engine."""
-
-    def connect(address: EngineAddress) -> EngineClient:
-        return GrpcEngineClient(
-            address.target,
-            source,
-            secret=config.engine_secret,
-            previous_secrets=config.previous_engine_secrets,
-            ca=config.engine_ca,
-            certificate_name=address.certificate_name,
-            heartbeat_timeout=config.heartbeat_timeout,
-        )
-
-    return connect
 
 
 def _threads(stack: AsyncExitStack, name: str) -> TenantThreads:

@@ -100,7 +100,7 @@ def death(simulate: Runner) -> dict[str, Any]:
 
 
 def scale(simulate: Runner) -> dict[str, Any]:
-    """Add engines, adapters and requests together; the rates are those of a full and of an overloaded fleet."""
+    """Add engines, adapters and requests together; the rates are RATE for each engine, and an overload."""
     cases = []
     for engines in SCALE:
         adapters = 100 * engines

@@ -21,8 +21,8 @@ class Clock:
         """Plan an action so many seconds from now."""
         self.at(self.now + seconds, action)
 
-    def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Run until nothing is planned, or `until` holds."""
-        while self._due and not until():
+    def run(self) -> None:
+        """Run until nothing is planned."""
+        while self._due:
             self.now, _, action = heapq.heappop(self._due)
             action()

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _REPEATS = 60  # attempts after which the log repeats why the engine rejects them
+HEARTBEAT_SECONDS = 15.0  # without a message, after which a session ends
 
 
 class GrpcEngineClient(EngineCalls):
@@ -33,7 +34,7 @@ class GrpcEngineClient(EngineCalls):
         previous_secrets: Sequence[str] = (),
         ca: Path | None = None,
         certificate_name: str | None = None,
-        heartbeat_timeout: float = 15.0,
+        heartbeat_timeout: float = HEARTBEAT_SECONDS,
     ) -> None:
         """Create a client; see EngineCalls. After `heartbeat_timeout` seconds without a message, the session of an
         engine whose process still answers pings ends."""

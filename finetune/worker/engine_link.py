@@ -12,9 +12,9 @@ from loragate.adapter_store.store import Store
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
-from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.client.session import AdapterBytes
-from loragate.engine.fleet.addresses import EngineAddress, engine_addresses
+from loragate.engine.fleet.addresses import engine_addresses
+from loragate.engine.fleet.connector import connector
 from loragate.engine.fleet.fleet import Fleet
 from loragate.engine.fleet.registry import RegistryFollower
 from loragate.finetune.config import ServiceConfig
@@ -74,18 +74,12 @@ class EngineLink:
 @asynccontextmanager
 async def connect_engine(config: ServiceConfig, store: Store) -> AsyncIterator[EngineLink]:
     """Connect to the engines, and reconnect whenever one returns, while the block runs."""
-    source = StoredAdapters(store)
-
-    def connect(address: EngineAddress) -> EngineClient:
-        return GrpcEngineClient(
-            address.target,
-            source,
-            secret=config.engine_secret,
-            previous_secrets=config.previous_engine_secrets,
-            ca=config.engine_ca,
-            certificate_name=address.certificate_name,
-        )
-
+    connect = connector(
+        StoredAdapters(store),
+        secret=config.engine_secret,
+        previous_secrets=config.previous_engine_secrets,
+        ca=config.engine_ca,
+    )
     configured = engine_addresses(config.engine_target, config.engines)
     fleet = Fleet(configured, connect)
     await fleet.start()

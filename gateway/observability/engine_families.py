@@ -87,14 +87,6 @@ def responding(engines: EngineStats) -> dict[str, pb.StatsResponse]:
     return {id_: stats for id_, stats in engines.items() if stats is not None}
 
 
-def labeled_counter(name: str, help: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
-    """Return a counter with one label, from the counts of the label's values."""
-    family = CounterMetricFamily(name, help, labels=(label,))
-    for value, count in values.items():
-        family.add_metric((value,), count)
-    return family
-
-
 def _by_engine(family: Family, running: Mapping[str, pb.StatsResponse], field: str) -> Family:
     for id_, stats in running.items():
         family.add_metric((id_,), getattr(stats, field))

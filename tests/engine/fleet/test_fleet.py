@@ -34,6 +34,15 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def waiting_request(fleet: Fleet, *clients: MemoryClient) -> asyncio.Task[list[int]]:
+    """Start a request that waits on one of the engines for its first delta."""
+    for client in clients:
+        client.pause_at = 0
+    running = asyncio.create_task(tokens_of(fleet, request()))
+    await until(lambda: any(client.submits for client in clients))
+    return running
+
+
 def request(digest: str = "", tokens: int = 3) -> pb.Submit:
     adapter = pb.AdapterRef(tenant_id="tenant", digest=digest)
     return pb.Submit(prompt_token_ids=[1], adapter=adapter, sampling=pb.Sampling(max_tokens=tokens))
@@ -73,10 +82,7 @@ async def test_an_engine_with_a_queue_is_spared_and_counts_what_it_was_sent_sinc
 async def test_a_request_that_was_lost_before_its_first_delta_runs_elsewhere() -> None:
     clients = MemoryClient(), MemoryClient()
     async with fleet_of(*clients) as fleet:
-        for client in clients:
-            client.pause_at = 0
-        running = asyncio.create_task(tokens_of(fleet, request()))
-        await until(lambda: any(client.submits for client in clients))
+        running = await waiting_request(fleet, *clients)
         first, second = sorted(clients, key=lambda client: not client.submits)
         second.pause_at = None
         first.die()
@@ -101,10 +107,7 @@ async def test_after_its_first_delta_a_request_ends_with_its_engine() -> None:
 async def test_the_last_engines_error_is_the_requests() -> None:
     clients = MemoryClient(), MemoryClient()
     async with fleet_of(*clients) as fleet:
-        for client in clients:
-            client.pause_at = 0
-        running = asyncio.create_task(tokens_of(fleet, request()))
-        await until(lambda: any(client.submits for client in clients))
+        running = await waiting_request(fleet, *clients)
         for client in clients:
             client.die()
         with pytest.raises(EngineUnavailable, match="lost"):
