@@ -22,10 +22,11 @@ from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.database.schema import require_compatible
-from loragate.adapter_store.engine_leases import EngineLeases
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
+from loragate.adapter_store.fleet.engine_leases import EngineLeases
+from loragate.adapter_store.fleet.replica_sets import ReplicaSets
 from loragate.adapter_store.idempotency import ExpiredResponses, IdempotencyRepository
 from loragate.adapter_store.imports.lease import ImportLease
 from loragate.adapter_store.imports.repository import ImportRepository
@@ -77,6 +78,7 @@ class Store:
         self._authenticator = Authenticator(database, self._key_format, self._hasher, installation.admin_key_hash)
         self._manifests = Manifests(database)
         self.engine_leases = EngineLeases(database)
+        self.replica_sets = ReplicaSets(database)
         self._journal = Journal(blobs)
         self._stage = Stage()
         self.on_damage: Callable[[], None] = lambda: None

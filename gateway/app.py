@@ -29,6 +29,7 @@ from loragate.gateway.connections.peers import TrustedProxies
 from loragate.gateway.engine.adapter_source import StoreAdapterSource
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.engine.reconciler import Reconciler
+from loragate.gateway.engine.replica_sets import run_replica_sets_loop
 from loragate.gateway.engine.residency import Residency
 from loragate.gateway.engine.stats_reader import EngineStatsReader
 from loragate.gateway.generation.cache_salt import CacheSalts
@@ -219,6 +220,7 @@ async def _open_services(
                 "usage-retention": run_purge_loop(store, config.usage_retention_days),
                 "retention": run_retention_loop(store, config.audit_retention_days, config.job_event_retention_days),
                 "reconciler": reconciler.run_reconcile_loop(),
+                "replica-sets": run_replica_sets_loop(store, link.fleet),
             },
         )
         imports = ImportRunner(config.imports, metrics.imports)

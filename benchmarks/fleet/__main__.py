@@ -25,6 +25,7 @@ from benchmarks.fleet.policies import (
     ReplicaSets,
     belady_loads,
     best_static_loads,
+    sets_of,
 )
 from benchmarks.fleet.simulation import Fleet, Simulation, moved
 from benchmarks.fleet.workload import Workload
@@ -124,9 +125,8 @@ def _moves(seed: int) -> dict[str, float]:
     """Return what moves, and what of the first sets is there again in the end."""
     workload = Workload(ADAPTERS, SKEW, 1.0, seed=seed)
     shares = {workload.key(rank): float(share) for rank, share in enumerate(workload.probabilities())}
-    policy = ReplicaSets()
-    two, three = (policy.sets(shares, {f"engine-{i}": 16.0 for i in range(engines)}) for engines in (2, 3))
-    again = policy.sets(shares, {f"engine-{i}": 16.0 for i in range(2)})
+    two, three = (sets_of(shares, {f"engine-{i}": 16.0 for i in range(engines)}) for engines in (2, 3))
+    again = sets_of(shares, {f"engine-{i}": 16.0 for i in range(2)})
     return {
         "2 to 3": round(moved(two, three), 3),
         "3 to 2": round(moved(three, again), 3),

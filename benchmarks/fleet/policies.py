@@ -7,8 +7,7 @@ from typing import Protocol
 
 from benchmarks.fleet.engine import SimulatedEngine
 from benchmarks.fleet.workload import Arrival
-from loragate.engine.fleet.demand import DemandMeter
-from loragate.engine.fleet.placement import Candidate, choose
+from loragate.engine.fleet.placement import AdapterId, Candidate, Placement
 from loragate.engine.fleet.rendezvous import ranked
 from loragate.engine.fleet.replica_sets import Demand, SetSize, members, resize
 from loragate.engine.sequence.request import AdapterKey
@@ -64,33 +63,38 @@ class Rendezvous:
 
 
 class ReplicaSets:
-    """Ours: the least loaded member of a set whose size follows from the demand."""
+    """Ours: the placement of gateways."""
 
-    def __init__(self, half_life: float = 60.0) -> None:
-        self.demand: DemandMeter[AdapterKey] = DemandMeter(half_life)
-        self.sizes: dict[AdapterKey, SetSize] = {}
+    def __init__(self) -> None:
+        self._placement = Placement(self)
+        self._engines: Engines = {}
 
     def choose(self, arrival: Arrival, engines: Engines, now: float) -> str:
-        key = arrival.key
-        self.demand.record(key, arrival.new_tokens + arrival.prompt / 4, now)
-        weights = {name: each.slots for name, each in engines.items()}
-        size = self.sizes.get(key, SetSize())
-        chosen = members(_name(key), size.engines, weights)
-        for name in chosen[1:]:
-            engines[name].prefetch(key)
-        loads = {name: engines[name].load for name in chosen}
-        # Beyond a full batch requests wait: a batch of them takes about a second.
-        queue_seconds = max(0.0, min(loads.values()) - 1.0)
-        self.sizes[key] = resize(size, Demand(self.demand.share(key), queue_seconds), len(engines), now)
-        ready = [name for name in chosen if key in engines[name].disk] or chosen[:1]
-        engine = choose((Candidate(name, 0.0, len(engines[name].open)) for name in ready), _name(key))
+        self._engines = engines
+        adapter = arrival.key.tenant_id, arrival.key.digest
+        self._placement.record(adapter, arrival.new_tokens + arrival.prompt / 4, now)
+        engine = self._placement.place(adapter, "", [_candidate(each) for each in engines.values()], now)
         assert engine is not None
         return engine
 
-    def sets(self, shares: Mapping[AdapterKey, float], weights: Mapping[str, float]) -> dict[str, set[str]]:
-        """Return the set of each adapter, if their demand is this and lasts."""
-        sizes = {key: resize(SetSize(), Demand(share), len(weights), 0.0) for key, share in shares.items()}
-        return {_name(key): set(members(_name(key), size.engines, weights)) for key, size in sizes.items()}
+    def holds(self, engine_id: str, adapter: AdapterId) -> bool:
+        """Return whether an engine has the bytes."""
+        return AdapterKey(*adapter) in self._engines[engine_id].disk
+
+    def fetch(self, engine_id: str, adapter: AdapterId) -> None:
+        """Bring the bytes to an engine."""
+        self._engines[engine_id].prefetch(AdapterKey(*adapter))
+
+
+def sets_of(shares: Mapping[AdapterKey, float], weights: Mapping[str, float]) -> dict[str, set[str]]:
+    """Return the replica set of each adapter, if their demand is this and lasts."""
+    sizes = {key: resize(SetSize(), Demand(share), len(weights), 0.0) for key, share in shares.items()}
+    return {_name(key): set(members(_name(key), size.engines, weights)) for key, size in sizes.items()}
+
+
+def _candidate(engine: SimulatedEngine) -> Candidate:
+    """Return an engine as a gateway sees it: beyond a full batch requests wait, a batch of them for about a second."""
+    return Candidate(engine.name, max(0.0, engine.load - 1.0), len(engine.open), engine.slots)
 
 
 def best_static_loads(ranks: Sequence[int], slots: int) -> float:
@@ -119,4 +123,4 @@ def belady_loads(ranks: Sequence[int], slots: int) -> float:
 
 
 def _name(key: AdapterKey) -> str:
-    return f"{key.tenant_id}\0{key.digest}"
+    return f"{key.tenant_id}/{key.digest}"

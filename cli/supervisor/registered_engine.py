@@ -13,8 +13,8 @@ from dataclasses import replace
 from pydantic import SecretStr
 
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.engine_leases import RENEW_SECONDS, EngineLease, EngineLeases
 from loragate.adapter_store.errors import Conflict, StoreError
+from loragate.adapter_store.fleet.engine_leases import RENEW_SECONDS, EngineLease, EngineLeases
 from loragate.adapter_store.ids import random_base62
 from loragate.cli.data_dir.preparation import engine_secrets
 from loragate.cli.errors import BAD_SETTING, CliError

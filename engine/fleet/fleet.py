@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
@@ -12,7 +13,7 @@ from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.manifest import combined
 from loragate.engine.fleet.member import Member
 from loragate.engine.fleet.placed_request import PlacedRequest
-from loragate.engine.fleet.placement import choose
+from loragate.engine.fleet.placement import AdapterId, Placement
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _CONNECT_POLL_SECONDS = 0.01  # while waiting for an engine
 _RETRY_SECONDS = 1.0
+_PREFIX_TOKENS = 64  # of a prompt, by which it is recognized as the beginning of others
 
 Connect = Callable[[EngineAddress], EngineClient]
 Adopt = Callable[[pb.Manifest], Awaitable[bool]]
@@ -53,6 +55,7 @@ class Fleet:
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._some_ready = asyncio.Event()
+        self.placement = Placement(self)
         self._accepting = asyncio.Lock()  # so that two engines of different base models do not join at once
 
     @property
@@ -115,20 +118,41 @@ class Fleet:
         self, submit: pb.Submit, observer: RequestObserver | None = None
     ) -> AsyncIterator[AsyncIterator[pb.Delta]]:
         """See `Engine.generate`. If the engine is lost before the first delta, the request runs on another one."""
-        key = f"{submit.adapter.tenant_id}/{submit.adapter.digest}"
-        request = PlacedRequest(submit, observer, lambda lost_with: self._place(key, lost_with))
+        request = PlacedRequest(submit, observer, self)
         await request.begin()
         try:
             yield request
         finally:
             await request.end()
 
-    def _place(self, key: str, lost_with: set[str]) -> Member:
+    def place(self, submit: pb.Submit, lost_with: set[str]) -> Member:
+        """See `Placer.place`."""
         candidates = [member.candidate() for member in self.ready_members if member.id not in lost_with]
-        chosen = choose(candidates, key)
+        prefix = _prefix_of(submit) if len(candidates) > 1 else ""
+        chosen = self.placement.place(_adapter_of(submit), prefix, candidates, monotonic())
         if chosen is None:
             raise EngineUnavailable("no engine is running")
         return self._members[chosen]
+
+    def answered(self, submit: pb.Submit, member: Member) -> None:
+        """See `Placer.answered`."""
+        adapter = _adapter_of(submit)
+        if adapter is not None:
+            member.note_held(adapter)
+
+    def ended(self, submit: pb.Submit, seconds: float) -> None:
+        """See `Placer.ended`."""
+        adapter = _adapter_of(submit)
+        if adapter is not None:
+            self.placement.record(adapter, seconds * max(1, submit.n), monotonic())
+
+    def holds(self, engine_id: str, adapter: AdapterId) -> bool:
+        """See `Holdings.holds`."""
+        return adapter in self._members[engine_id].held
+
+    def fetch(self, engine_id: str, adapter: AdapterId) -> None:
+        """See `Holdings.fetch`."""
+        self._members[engine_id].fetch(adapter)
 
     async def _begin(self, member: Member) -> None:
         await member.client.start()
@@ -148,13 +172,15 @@ class Fleet:
             if not member.client.ready:
                 member.rejection = None
                 if member.manifest is not None:
-                    member.manifest = None
+                    member.lose()
                     self._note_change()
             elif member.manifest is None:
                 if await self._accept(member):
                     self._note_change()
                 else:
                     await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                await member.look_for_fetched()
 
     async def _accept(self, member: Member) -> bool:
         """Begin to use an engine that has connected; return whether that succeeded."""
@@ -189,6 +215,15 @@ class Fleet:
         else:
             self._some_ready.clear()
         self._changed()
+
+
+def _adapter_of(submit: pb.Submit) -> AdapterId | None:
+    return (submit.adapter.tenant_id, submit.adapter.digest) if submit.adapter.digest else None
+
+
+def _prefix_of(submit: pb.Submit) -> str:
+    """Return what requests have in common whose prompts begin alike and may share cached blocks."""
+    return f"{submit.cache_salt.hex()} {submit.prompt_token_ids[:_PREFIX_TOKENS]}"
 
 
 async def _leave(member: Member) -> None:

@@ -1,11 +1,24 @@
 """One engine of a fleet, as one process sees it."""
 
 import asyncio
+import logging
+import math
+from collections.abc import Iterable
+from time import monotonic
 
 from loragate.engine.client.client import EngineClient
+from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.fleet.addresses import EngineAddress
-from loragate.engine.fleet.placement import Candidate
+from loragate.engine.fleet.placement import AdapterId, Candidate
 from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_MAX_HELD = 1 << 14
+_MAX_REPLICAS = 256
+_FETCH_SECONDS = 60.0  # after which a fetch is requested again
+_LOOK_SECONDS = 0.5
+_INVENTORY_SECONDS = 1.0
 
 
 class Member:
@@ -20,6 +33,10 @@ class Member:
         self.requests = 0  # of this process, on this engine
         self.idle = asyncio.Event()  # there are none
         self.idle.set()
+        self.held: dict[AdapterId, None] = {}  # adapters whose bytes are there, those noted last at the end
+        self._desired: list[pb.AdapterRef] = []  # adapters to have there by the store
+        self._replicas: dict[AdapterId, float] = {}  # adapters to have there by demand, with when requested
+        self._next_look = 0.0  # at what it has fetched
         self._load: pb.Load | None = None
         self._queue_seconds = 0.0
         self._sent = 0  # requests since the last load report
@@ -46,6 +63,11 @@ class Member:
         if not self.requests:
             self.idle.set()
 
+    def lose(self) -> None:
+        """Forget what is known of the engine, as it is no longer connected."""
+        self.manifest = None
+        self.held.clear()
+
     def candidate(self) -> Candidate:
         """Return its load, as placement sees it."""
         load = self.client.load
@@ -53,4 +75,56 @@ class Member:
             self._load, self._sent = load, 0
             self._queue_seconds = sum(queue.seconds for queue in load.tenants) if load is not None else 0.0
         expected = self._sent * load.request_seconds if load is not None else 0.0
-        return Candidate(self.id, self._queue_seconds + expected, self.requests)
+        slots = self.manifest.adapter_slots if self.manifest is not None else 1
+        return Candidate(self.id, self._queue_seconds + expected, self.requests, slots)
+
+    def note_held(self, adapter: AdapterId) -> None:
+        """Note that the adapter's bytes are there."""
+        self.held[adapter] = None
+        if len(self.held) > _MAX_HELD:
+            del self.held[next(iter(self.held))]
+
+    def fetch(self, adapter: AdapterId) -> None:
+        """Bring the adapter's bytes to the engine's disk, unless they are there or requested already."""
+        now = monotonic()
+        if adapter in self.held or self._replicas.get(adapter, -math.inf) > now - _FETCH_SECONDS:
+            return
+        self._replicas.pop(adapter, None)
+        self._replicas[adapter] = now
+        if len(self._replicas) > _MAX_REPLICAS:
+            del self._replicas[next(iter(self._replicas))]
+        self._prefetch()
+
+    def keep(self, pinned: Iterable[pb.AdapterRef], desired: Iterable[pb.AdapterRef]) -> None:
+        """Have these adapters on the device and on the disk, in place of those given before."""
+        self._desired = list(desired)
+        self.client.pin(pinned)
+        self._prefetch()
+
+    def retire(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        """Report deleted adapters to the engine."""
+        adapters = list(adapters)
+        for each in adapters:
+            self.held.pop((each.tenant_id, each.digest), None)
+            self._replicas.pop((each.tenant_id, each.digest), None)
+        self.client.retire(adapters)
+
+    async def look_for_fetched(self) -> None:
+        """Note those of the adapters to fetch that have arrived, if any are missing."""
+        now = monotonic()
+        fetching = {each for each, since in self._replicas.items() if since > now - _FETCH_SECONDS} - self.held.keys()
+        if not fetching or now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            inventory = await self.client.inventory(timeout_seconds=_INVENTORY_SECONDS)
+        except EngineUnavailable as error:
+            log.debug("the holdings of engine %s are not known: %s", self.id, error)
+            return
+        for each in {(each.adapter.tenant_id, each.adapter.digest) for each in inventory.held} & fetching:
+            self.note_held(each)
+
+    def _prefetch(self) -> None:
+        desired = [(each.tenant_id, each.digest) for each in self._desired]
+        refs = dict.fromkeys([*desired, *self._replicas])
+        self.client.prefetch(pb.AdapterRef(tenant_id=tenant_id, digest=digest) for tenant_id, digest in refs)

@@ -67,11 +67,10 @@ class Reconciler:
         pinned = _references((each.tenant_id, each.digest) for each in placed if each.placement is Placement.PINNED)
         wanted = _references((each.tenant_id, each.digest) for each in placed)
         for member in self._fleet.members:
-            member.client.pin(pinned)
-            member.client.prefetch(wanted)
+            member.keep(pinned, wanted)
         for member, contents in held.items():
             if contents - living:
-                member.client.retire(_references(sorted(contents - living)))
+                member.retire(_references(sorted(contents - living)))
         for each in found:
             if isinstance(each, BaseException):
                 raise each

@@ -49,9 +49,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 # Statements that the databases execute differently: search, locks, sums, triggers. Their tests run on both in the fast
 # set; the others run on Postgres, and with blobs in S3, with the long ones.
-_FOLDERS = {"database", "auth", "usage"}
+_FOLDERS = {"database", "auth", "usage", "fleet"}
 _FILES = {
-    "test_engine_leases.py",
     "test_search.py",
     "test_jobs.py",
     "test_probe.py",

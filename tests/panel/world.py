@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from loragate.adapter_store.engine_leases import EngineLease
+from loragate.adapter_store.fleet.engine_leases import EngineLease
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
 from tests.gateway.fake_worker import FakeWorker

@@ -22,6 +22,8 @@ class MemoryClient:
         self.closed = False
         self.submits: list[pb.Submit] = []
         self.pinned: list[pb.AdapterRef] = []
+        self.prefetched: list[pb.AdapterRef] = []
+        self.held: list[pb.AdapterRef] = []
 
     async def start(self) -> None: ...
 
@@ -40,7 +42,7 @@ class MemoryClient:
         return pb.StatsResponse()
 
     async def inventory(self, *, timeout_seconds: float = 10.0) -> pb.InventoryResponse:
-        return pb.InventoryResponse()
+        return pb.InventoryResponse(held=[pb.Held(adapter=each) for each in self.held])
 
     async def trace(self, last_steps: int = 0) -> bytes:
         return b"{}"
@@ -48,7 +50,8 @@ class MemoryClient:
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
         self.pinned = list(adapters)
 
-    def prefetch(self, adapters: Iterable[pb.AdapterRef]) -> None: ...
+    def prefetch(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        self.prefetched = list(adapters)
 
     def retire(self, adapters: Iterable[pb.AdapterRef]) -> None: ...
 

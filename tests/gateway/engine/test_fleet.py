@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 from tokenizers import Tokenizer
 
-from loragate.adapter_store.engine_leases import EngineLease
+from loragate.adapter_store.fleet.engine_leases import EngineLease
 from loragate.adapter_store.tables.usage import UsageRecordRow
 from loragate.engine.fleet.addresses import EngineAddress
 from loragate.gateway.config.gateway import GatewayConfig

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select, update
 
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.engine_leases import LEASE, EngineLease
 from loragate.adapter_store.errors import Conflict
+from loragate.adapter_store.fleet.engine_leases import LEASE, EngineLease
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.engines import EngineLeaseRow
 

@@ -1,0 +1,1 @@
+"""What gateways and engines of a fleet share through the database."""
