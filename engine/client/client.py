@@ -1,6 +1,6 @@
 """What the other parts know of an engine, whether it runs in another process or is simulated."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -42,6 +42,11 @@ class EngineClient(Engine, Protocol):
     @property
     def load(self) -> pb.Load | None:
         """The load that the engine reported last; None while no request waits."""
+        ...
+
+    @property
+    def served(self) -> Mapping[str, float]:
+        """The units of service that the engine reported for each tenant, since this client began. They only grow."""
         ...
 
     async def describe(self) -> pb.Manifest:

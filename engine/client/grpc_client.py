@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import grpc.aio
 from loragate.engine.client.calls import EngineCalls
 from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.client.request import RequestObserver
+from loragate.engine.client.served import ServedTotals
 from loragate.engine.client.session import AdapterSource, Session
 from loragate.v1 import engine_pb2 as pb
 
@@ -47,6 +48,7 @@ class GrpcEngineClient(EngineCalls):
         self._session: Session | None = None
         self._pins = pb.Pins()
         self._prefetch = pb.Prefetch()
+        self._served = ServedTotals()
 
     async def start(self) -> None:
         await super().start()
@@ -66,6 +68,10 @@ class GrpcEngineClient(EngineCalls):
     @property
     def load(self) -> pb.Load | None:
         return None if self._session is None else self._session.load
+
+    @property
+    def served(self) -> Mapping[str, float]:
+        return self._served.totals
 
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
         self._pins = pb.Pins(adapters=adapters)
@@ -100,7 +106,7 @@ class GrpcEngineClient(EngineCalls):
         assert self._channel is not None
         assert task is not None
         while True:
-            session = Session(self._channel, self._source, self._metadata, self._heartbeat_timeout)
+            session = Session(self._channel, self._source, self._metadata, self._heartbeat_timeout, self._served)
             session.send(pb.ClientFrame(pins=self._pins))
             session.send(pb.ClientFrame(prefetch=self._prefetch))
             try:

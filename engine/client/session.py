@@ -14,6 +14,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 from loragate.engine.client.errors import EngineError
 from loragate.engine.client.frames import FrameQueue
 from loragate.engine.client.request import Request, RequestObserver
+from loragate.engine.client.served import ServedTotals
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -49,8 +50,11 @@ class Session:
         source: AdapterSource,
         metadata: tuple[tuple[str, str], ...],
         heartbeat_timeout: float,
+        served: ServedTotals,
     ) -> None:
         self._channel = channel
+        self._served = served
+        served.begin_session()
         self._source = source
         self._metadata = metadata
         self._heartbeat_timeout = heartbeat_timeout
@@ -127,6 +131,7 @@ class Session:
                         del self._requests[delta.request_id]
         elif frame.HasField("load"):
             self.load = frame.load if frame.load.tenants else None
+            self._served.add_report(frame.load.served)
         elif frame.HasField("adapter_wanted"):
             task = asyncio.create_task(self._send_adapter(frame.adapter_wanted))
             self._transfers.add(task)

@@ -52,8 +52,9 @@ class Fleet:
         self._changed = changed
         self._connect = connect
         self._members = {each.id: Member(each, connect(each)) for each in addresses}
+        self._served_by_former: dict[str, float] = {}  # by engines that have left, in units by tenant
         self._watches: dict[str, asyncio.Task[None]] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: dict[asyncio.Task[None], Member] = {}
         self._some_ready = asyncio.Event()
         self.placement = Placement(self)
         self._accepting = asyncio.Lock()  # so that two engines of different base models do not join at once
@@ -107,11 +108,11 @@ class Fleet:
 
     async def close(self) -> None:
         """End all sessions, which aborts their requests."""
-        tasks = [*self._watches.values(), *self._leaving]
+        tasks, leaving = [*self._watches.values(), *self._leaving], list(self._leaving.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(member.client.close() for member in self.members))
+        await asyncio.gather(*(member.client.close() for member in [*self.members, *leaving]))
 
     @asynccontextmanager
     async def generate(
@@ -132,6 +133,7 @@ class Fleet:
         chosen = self.placement.place(_adapter_of(submit), prefix, candidates, monotonic())
         if chosen is None:
             raise EngineUnavailable("no engine is running")
+        submit.share.elsewhere = self._served_elsewhere(submit.share.tenant_id, chosen)
         return self._members[chosen]
 
     def answered(self, submit: pb.Submit, member: Member) -> None:
@@ -154,6 +156,11 @@ class Fleet:
         """See `Holdings.fetch`."""
         self._members[engine_id].fetch(adapter)
 
+    def _served_elsewhere(self, tenant_id: str, engine_id: str) -> float:
+        """Return the units that the tenant received from all engines but this one. They only grow."""
+        others = (each.client.served.get(tenant_id, 0.0) for each in self.members if each.id != engine_id)
+        return sum(others, self._served_by_former.get(tenant_id, 0.0))
+
     async def _begin(self, member: Member) -> None:
         await member.client.start()
         self._watches[member.id] = asyncio.create_task(self._watch(member), name=f"engine-{member.id}")
@@ -162,9 +169,11 @@ class Fleet:
         self._watches.pop(member.id).cancel()
         if member.manifest is not None:
             self._note_change()
+        for tenant_id, units in member.client.served.items():
+            self._served_by_former[tenant_id] = self._served_by_former.get(tenant_id, 0.0) + units
         leaving = asyncio.create_task(_leave(member), name=f"leaving-{member.id}")
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        self._leaving[leaving] = member
+        leaving.add_done_callback(self._leaving.pop)
 
     async def _watch(self, member: Member) -> None:
         while True:
@@ -227,7 +236,5 @@ def _prefix_of(submit: pb.Submit) -> str:
 
 
 async def _leave(member: Member) -> None:
-    try:
-        await member.idle.wait()
-    finally:
-        await member.client.close()
+    await member.idle.wait()
+    await member.client.close()

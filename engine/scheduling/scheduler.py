@@ -78,7 +78,7 @@ class Scheduler:
         return self._overload.rejection(request, len(self.waiting), self.seats.free, max_wait)
 
     def add(self, sequence: Sequence) -> None:
-        tenant = self._counters.enter(sequence.request.share)
+        tenant = self._counters.enter(sequence.request.share, sequence.request.session_id)
         entry = ScheduledSequence(sequence, tenant, self._overload.expected_units(sequence))
         self._scheduled[sequence] = entry
         self._index.add(sequence)
@@ -98,6 +98,10 @@ class Scheduler:
     def load(self) -> QueueLoad:
         """Return the current load of the queue. Thread-safe."""
         return self._overload.load()
+
+    def served(self) -> dict[str, float]:
+        """Return the units of tenants that were served since the last call. Thread-safe for one reader."""
+        return self._counters.served.changes()
 
     def tenants(self) -> list[TenantCounter]:
         """Return the tenants with open sequences, those with the longest queues first. Thread-safe."""
@@ -279,7 +283,7 @@ class Scheduler:
             pending = entry.pending
             entry.charged = max(paid, to_pay)
             entry.tenant.pending -= pending - entry.pending
-            entry.tenant.charge(units * entry.token_cost)
+            self._counters.charge(entry.tenant, units * entry.token_cost)
             served += units * entry.token_cost
             self._index.group(sequence).started = True
         return served

@@ -7,9 +7,10 @@ weights), times the request's token cost (see `adapters.token_cost`).
 """
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loragate.engine.runtime.lazy_heap import LazyHeap
+from loragate.engine.scheduling.served import ServedUnits, ServiceElsewhere
 from loragate.engine.sequence.request import Share
 
 
@@ -24,6 +25,7 @@ class TenantCounter:
     sequences: int = 0  # seated and waiting
     seated: int = 0
     backlog: float = 0.0  # units that its waiting sequences are expected to take
+    elsewhere: ServiceElsewhere = field(default_factory=ServiceElsewhere)
 
     @property
     def claim(self) -> float:
@@ -50,6 +52,7 @@ class VirtualTokenCounters:
         self._idle: list[tuple[float, str]] = []
         self._last_left = 0.0  # the counter of the tenant that left last
         self.active_weight = 0.0
+        self.served = ServedUnits()
 
     def __len__(self) -> int:
         return len(self._tenants)
@@ -61,8 +64,13 @@ class VirtualTokenCounters:
     def find(self, tenant_id: str) -> TenantCounter | None:
         return self._tenants.get(tenant_id)
 
-    def enter(self, share: Share) -> TenantCounter:
-        """Register a new sequence of a tenant.
+    def charge(self, tenant: TenantCounter, units: float) -> None:
+        """Charge a tenant for units that are computed for it here."""
+        tenant.charge(units)
+        self.served.add(tenant.tenant_id, units)
+
+    def enter(self, share: Share, session_id: int = 0) -> TenantCounter:
+        """Register a new sequence of a tenant, and charge it for what it received elsewhere since its last one.
 
         The counter of a tenant that was idle is raised to the lowest counter of the active ones, so that idling does
         not save up service.
@@ -70,10 +78,12 @@ class VirtualTokenCounters:
         tenant = self._tenants.setdefault(share.tenant_id, TenantCounter(share.tenant_id))
         if tenant.sequences == 0:
             tenant.counter = max(tenant.counter, self.level)
+            tenant.elsewhere.reset()
             self._active.add(tenant)
         else:
             self.active_weight -= tenant.weight
         tenant.weight = share.weight
+        tenant.charge(tenant.elsewhere.growth(session_id, share.elsewhere))
         self.active_weight += tenant.weight
         tenant.sequences += 1
         return tenant

@@ -71,13 +71,15 @@ class Share:
     """The fair share that a request uses.
 
     `weight` is the tenant's against others; a higher `priority` goes first within the tenant; `deadline` is a
-    time.monotonic() by which its first token must be available.
+    time.monotonic() by which its first token must be available. `elsewhere` are the units of service that the request's
+    client saw other engines give the tenant.
     """
 
     tenant_id: str
     weight: float = 1.0
     priority: int = 0
     deadline: float | None = None
+    elsewhere: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Conversions between protobuf and the engine's data types, with defaults for values that proto3 cannot distinguish
 from absent ones."""
 
+import math
 import os
 import time
+from collections.abc import Mapping
 
 from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_grammar
 from loragate.engine.grammar.thinking import Thinking
@@ -82,15 +84,22 @@ def delta_from(output: Output) -> pb.Delta:
     return delta
 
 
-def load_from(load: QueueLoad) -> pb.Load:
-    """Return the load of the queue."""
+def load_from(load: QueueLoad, served: Mapping[str, float]) -> pb.Load:
+    """Return the load of the queue, and the units that were served."""
     queues = (pb.TenantQueue(tenant_id=q.tenant_id, weight=q.weight, seconds=q.seconds) for q in load.tenants)
-    return pb.Load(request_seconds=load.request_seconds, active_weight=load.active_weight, tenants=queues)
+    return pb.Load(
+        request_seconds=load.request_seconds,
+        active_weight=load.active_weight,
+        tenants=queues,
+        served=(pb.TenantService(tenant_id=tenant_id, units=units) for tenant_id, units in served.items()),
+    )
 
 
 def _share_from(share: pb.Share) -> Share:
     deadline = time.monotonic() + share.deadline_ms / 1000 if share.deadline_ms else None
-    return Share(share.tenant_id, share.weight if share.weight > 0 else 1.0, share.priority, deadline)
+    weight = share.weight if share.weight > 0 else 1.0
+    elsewhere = share.elsewhere if 0 < share.elsewhere < math.inf else 0.0
+    return Share(share.tenant_id, weight, share.priority, deadline, elsewhere)
 
 
 def _grammar_from(grammar: pb.Grammar) -> Grammar | None:

@@ -94,12 +94,12 @@ class EngineService(pb_grpc.EngineServiceServicer):
             await session.end()
 
     async def run_load_loop(self) -> None:
-        """Report the load to every session while requests wait, and once when none does any more."""
+        """Report the load to every session while requests wait or are served, and once when none waits any more."""
         reported = False
         while True:
             await asyncio.sleep(_LOAD_SECONDS)
-            load = load_from(self.core.scheduler.load())
-            if load.tenants or reported:
+            load = load_from(self.core.scheduler.load(), self.core.scheduler.served())
+            if load.tenants or load.served or reported:
                 for session in self._sessions.values():
                     session.send_load(load)
             reported = bool(load.tenants)

@@ -302,16 +302,18 @@ class Thinking(_message.Message):
     def __init__(self, end: _Optional[_Iterable[int]] = ..., end_marker: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., open: bool = ..., start: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Share(_message.Message):
-    __slots__ = ("tenant_id", "weight", "priority", "deadline_ms")
+    __slots__ = ("tenant_id", "weight", "priority", "deadline_ms", "elsewhere")
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     tenant_id: str
     weight: float
     priority: int
     deadline_ms: int
-    def __init__(self, tenant_id: _Optional[str] = ..., weight: _Optional[float] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
+    elsewhere: float
+    def __init__(self, tenant_id: _Optional[str] = ..., weight: _Optional[float] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., elsewhere: _Optional[float] = ...) -> None: ...
 
 class Grammar(_message.Message):
     __slots__ = ("json_schema", "json_object", "regex", "choice", "lark")
@@ -368,14 +370,24 @@ class EngineFrame(_message.Message):
     def __init__(self, step: _Optional[_Union[StepOutput, _Mapping]] = ..., adapter_wanted: _Optional[_Union[AdapterRef, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("request_seconds", "active_weight", "tenants")
+    __slots__ = ("request_seconds", "active_weight", "tenants", "served")
     REQUEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
     request_seconds: float
     active_weight: float
     tenants: _containers.RepeatedCompositeFieldContainer[TenantQueue]
-    def __init__(self, request_seconds: _Optional[float] = ..., active_weight: _Optional[float] = ..., tenants: _Optional[_Iterable[_Union[TenantQueue, _Mapping]]] = ...) -> None: ...
+    served: _containers.RepeatedCompositeFieldContainer[TenantService]
+    def __init__(self, request_seconds: _Optional[float] = ..., active_weight: _Optional[float] = ..., tenants: _Optional[_Iterable[_Union[TenantQueue, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[TenantService, _Mapping]]] = ...) -> None: ...
+
+class TenantService(_message.Message):
+    __slots__ = ("tenant_id", "units")
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    tenant_id: str
+    units: float
+    def __init__(self, tenant_id: _Optional[str] = ..., units: _Optional[float] = ...) -> None: ...
 
 class TenantQueue(_message.Message):
     __slots__ = ("tenant_id", "weight", "seconds")

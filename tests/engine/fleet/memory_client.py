@@ -24,6 +24,7 @@ class MemoryClient:
         self.pinned: list[pb.AdapterRef] = []
         self.prefetched: list[pb.AdapterRef] = []
         self.held: list[pb.AdapterRef] = []
+        self.served: dict[str, float] = {}
 
     async def start(self) -> None: ...
 

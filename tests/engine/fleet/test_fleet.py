@@ -176,3 +176,17 @@ async def test_a_popular_adapter_is_fetched_by_another_engine_before_it_is_sent_
         for client in clients:
             client.die()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_requests_carry_what_their_tenant_receives_from_the_other_engines() -> None:
+    clients = MemoryClient(), MemoryClient(), MemoryClient()
+    addresses = [EngineAddress(str(number), f"unix:/{number}") for number in range(3)]
+    async with fleet_of(*clients) as fleet:
+        for number, client in enumerate(clients):
+            client.served = {"tenant": 10.0**number, "another": 7.0}
+        for _ in range(2):
+            submit = pb.Submit(prompt_token_ids=[1], share=pb.Share(tenant_id="tenant"), sampling=pb.Sampling())
+            async with fleet.generate(submit):
+                (member,) = [member for member in fleet.members if member.requests]
+                assert submit.share.elsewhere == 111.0 - 10.0 ** int(member.id)
+            await fleet.update([each for each in addresses if each.id == member.id])  # the sum does not decrease
