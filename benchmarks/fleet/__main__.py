@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.fleet.fairness import quiet_beside_a_flood, shares_by_weight
 from benchmarks.fleet.policies import (
     AtRandom,
     LeastLoaded,
@@ -134,11 +135,17 @@ def _moves(seed: int) -> dict[str, float]:
     }
 
 
+def fairness(simulate: Runner) -> dict[str, Any]:
+    """Flood one engine, and three with three times as much; and let tenants of different weights flood three."""
+    return {"rows": quiet_beside_a_flood() + shares_by_weight()}
+
+
 SCENARIOS: dict[str, Callable[[Runner], dict[str, Any]]] = {
     "zipf": zipf,
     "death": death,
     "moves": moves,
     "scale": scale,
+    "fairness": fairness,
 }
 
 

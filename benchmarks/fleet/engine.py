@@ -108,12 +108,11 @@ class SimulatedEngine:
         """The open requests, as a part of the batch."""
         return len(self.open) / self.batch
 
-    def submit(self, arrival: Arrival) -> None:
-        """Take a request."""
+    def submit(self, arrival: Arrival, elsewhere: float = 0.0) -> None:
+        """Take a request; `elsewhere` is what its tenant received from other engines."""
         sampling = SamplingParams(arrival.new_tokens, seed=0)
-        request = Request(
-            1, arrival.number, (1,) * arrival.prompt, arrival.key, sampling, share=Share(arrival.key.tenant_id)
-        )
+        share = Share(arrival.key.tenant_id, arrival.weight, elsewhere=elsewhere)
+        request = Request(1, arrival.number, (1,) * arrival.prompt, arrival.key, sampling, share=share)
         sequence = Sequence(request, 0)
         self.open[sequence] = arrival
         self.scheduler.add(sequence)

@@ -23,6 +23,7 @@ class Arrival:
     key: AdapterKey
     prompt: int
     new_tokens: int
+    weight: float = 1.0  # its tenant's
 
 
 @dataclass(frozen=True)
