@@ -11,6 +11,7 @@ from loragate.cli.commands import (
     admin_keys,
     audit,
     backup,
+    certs,
     chat,
     demo,
     doctor,
@@ -92,6 +93,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(admin_keys.app, name="admin-keys")
 app.add_typer(audit.app, name="audit")
 app.add_typer(secrets.app, name="secrets")
+app.command()(certs.certs)
 app.add_typer(demo.app, name="demo")
 app.command()(backup.backup)
 app.command()(backup.restore)

@@ -95,3 +95,4 @@ class EngineConfig(EngineOptions):
     previous_secrets: tuple[str, ...] = field(default=(), repr=False)  # of clients that do not have the new one yet
     tls_cert: Path | None = None  # PEM, with intermediate certificates; needed on addresses beyond this machine
     tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # PEM: the authority of clients' certificates; needed on the same addresses

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.engine.fleet.addresses import EngineAddress
+from loragate.engine.link_security import LinkTls
 from loragate.finetune.sandbox import Sandbox
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
@@ -76,7 +77,7 @@ class ServiceConfig:
     secret_key: bytes = field(repr=False)
     engine_target: str | None  # of the first engine
     engine_secret: str = field(repr=False)
-    engine_ca: Path | None
+    engine_tls: LinkTls | None
     workspace: Path
     trainer: TrainerSettings
     engines: tuple[EngineAddress, ...] = ()  # further ones, beside those that are registered in the database

@@ -199,10 +199,10 @@ async def _open_services(
             StoreAdapterSource(store),
             secret=config.engine_secret,
             previous_secrets=config.previous_engine_secrets,
-            ca=config.engine_ca,
+            tls=config.engine_tls,
             heartbeat_timeout=config.heartbeat_timeout,
         )
-        link = EngineLink(config.engine_addresses, connect, store, parsers, engine_changed, config.engine_ca)
+        link = EngineLink(config.engine_addresses, connect, store, parsers, engine_changed, config.engine_tls)
         reconciler = Reconciler(store, link.fleet)
         stack.push_async_callback(link.close)
         await link.start()

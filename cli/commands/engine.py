@@ -28,19 +28,22 @@ def engine(
     ] = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
+    tls_client_ca: options.TlsClientCa = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
 ) -> None:
     """Start only the engine, for example in a container of its own. `loragate serve` starts it for you.
 
     Only gateways and fine-tuning workers need to reach its port. They bring a secret with each call, which all derive
-    from LORAGATE_SECRET_KEY, or have as LORAGATE_ENGINE_SECRET. An address beyond this machine needs TLS.
+    from LORAGATE_SECRET_KEY, or have as LORAGATE_ENGINE_SECRET. An address beyond this machine needs TLS with
+    certificates on both sides, which `loragate certs` makes.
 
     Examples:
 
     - `loragate engine --model ~/models/Llama-3.2-1B-Instruct`
     - `loragate engine --model ./model --listen 127.0.0.1:50101 --advertise 127.0.0.1:50101`
-    - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --tls-cert engine.pem --tls-key engine.key`
+    - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --tls-cert gpu-1.pem --tls-key gpu-1.key
+      --tls-client-ca ca.pem`
     """
     import asyncio
 
@@ -60,7 +63,13 @@ def engine(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = load(
-        model=model, tls_cert=tls_cert, tls_key=tls_key, data_dir=data_dir, config=config, engine=chosen or None
+        model=model,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        data_dir=data_dir,
+        config=config,
+        engine=chosen or None,
     )
     if settings.model is None:
         raise CliError("no model to serve: give --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
@@ -79,6 +88,7 @@ def engine(
         previous_secrets=tuple(previous),
         tls_cert=settings.tls_cert,
         tls_key=settings.tls_key,
+        tls_client_ca=settings.tls_client_ca,
     )
 
     with without_collection():

@@ -46,6 +46,7 @@ from loragate.cli.settings.types import (
 )
 from loragate.engine.config import EngineConfig, EngineOptions
 from loragate.engine.fleet.addresses import EngineAddress, engine_address
+from loragate.engine.link_security import LinkTls
 from loragate.engine.runtime.log_format import LogFormat
 from loragate.engine.server_tls import TlsFiles
 from loragate.finetune.config import MAX_NICENESS
@@ -229,6 +230,8 @@ class Settings(BaseSettings):
     engine_secret: SecretKey | None = None
     previous_engine_secrets: SecretKeys = ()
     engine_ca: AbsolutePath | None = None
+    engine_client_cert: AbsolutePath | None = None
+    engine_client_key: AbsolutePath | None = None
     tool_parser: ToolParser | None = None
     reasoning_parser: ReasoningParser | None = None
     reasoning_content: bool = False
@@ -267,6 +270,13 @@ class Settings(BaseSettings):
         if self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca, self.client_cert)
+
+    @property
+    def engine_tls(self) -> LinkTls | None:
+        """Return the files for links to engines on other machines, if they are configured."""
+        if self.engine_ca is None:
+            return None
+        return LinkTls(self.engine_ca, self.engine_client_cert, self.engine_client_key)
 
     @property
     def effective_database_url(self) -> str:

@@ -32,7 +32,7 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
     chosen = settings.finetune
     try:
         more = settings.more_engines
-        check_addresses(engine_addresses(settings.first_engine, more), settings.engine_ca)
+        check_addresses(engine_addresses(settings.first_engine, more), settings.engine_tls)
     except ValueError as error:
         raise CliError(str(error), BAD_SETTING) from None
     keys = secret_keys(settings)
@@ -48,7 +48,7 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         engines=more,
         engine_secret=engine_secret,
         previous_engine_secrets=tuple(previous_engine_secrets),
-        engine_ca=settings.engine_ca,
+        engine_tls=settings.engine_tls,
         workspace=settings.finetune_workspace,
         trainer=_trainer_settings(chosen),
         nice=chosen.nice,

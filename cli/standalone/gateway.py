@@ -39,7 +39,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             engines=settings.more_engines,
             engine_secret=engine_secret,
             previous_engine_secrets=tuple(previous_engine_secrets),
-            engine_ca=settings.engine_ca,
+            engine_tls=settings.engine_tls,
             tls=settings.tls,
             trusted_proxies=settings.forwarded_allow_ips,
             cors_origins=settings.cors_origins,

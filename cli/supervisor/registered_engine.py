@@ -38,6 +38,7 @@ _SETTINGS = (
     "data_dir",
     "tls_cert",
     "tls_key",
+    "tls_client_ca",
     "engine",
     "engine_secret",
     "previous_engine_secrets",
@@ -136,7 +137,7 @@ def _address(settings: Settings) -> EngineAddress:
     """Return what the engine is registered as. Raise CliError."""
     target = settings.engine.advertise or ""
     try:
-        check_target(target, settings.engine_ca)
+        check_target(target, settings.engine_tls)
     except ValueError as error:
         raise CliError(str(error), BAD_SETTING) from None
     return EngineAddress(settings.engine.id or engine_id_of(target), target, settings.engine.certificate_name)
@@ -160,7 +161,7 @@ async def _calls(settings: Settings, address: EngineAddress) -> AsyncIterator[En
         address.target,
         secret=secret,
         previous_secrets=previous,
-        ca=settings.engine_ca,
+        tls=settings.engine_tls,
         certificate_name=address.certificate_name,
     )
     await calls.start()

@@ -94,7 +94,7 @@ def check_combination(settings: Settings) -> None:
             BAD_SETTING,
         )
     try:
-        check_addresses(settings.more_engines, settings.engine_ca)
+        check_addresses(settings.more_engines, settings.engine_tls)
     except ValueError as error:
         raise CliError(str(error), BAD_SETTING) from None
     if settings.engines > 1 and settings.engine.listen is not None:

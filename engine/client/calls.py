@@ -1,7 +1,6 @@
 """The engine's unary calls, for those that send it no requests."""
 
 from collections.abc import Awaitable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import grpc
@@ -10,7 +9,8 @@ import grpc.aio
 from loragate.engine.client.channel_options import CLIENT_OPTIONS
 from loragate.engine.client.client import CALL_SECONDS
 from loragate.engine.client.errors import EngineUnavailable
-from loragate.engine.link_security import is_unix, metadata_of
+from loragate.engine.link_security import LinkTls, is_unix, metadata_of
+from loragate.engine.server_tls import files_version
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -26,16 +26,17 @@ class EngineCalls:
         *,
         secret: str = "",
         previous_secrets: Sequence[str] = (),
-        ca: Path | None = None,
+        tls: LinkTls | None = None,
         certificate_name: str | None = None,
     ) -> None:
         """Ask the engine at `target`, which demands `secret`, or still a previous one.
 
-        `ca` is a file with the certificate of an engine that is reached with TLS, or of the authority that signed it,
-        and `certificate_name` the name in it, if that is not the target's.
+        `tls` has the certificates for an engine that is reached with TLS, and `certificate_name` is the name in the
+        engine's, if that is not the target's.
         """
         self._target = target
-        self._ca = ca
+        self._tls = tls
+        self._tls_version: object = None  # of the files that the channel was opened with
         self._certificate_name = certificate_name
         self._metadata = metadata_of(secret, previous_secrets)
         self._channel: grpc.aio.Channel | None = None
@@ -72,13 +73,21 @@ class EngineCalls:
         response: pb.TraceResponse = await self._call(call)
         return response.json
 
+    async def _use_renewed_certificates(self) -> None:
+        """Open a new channel if the files of the certificates have changed."""
+        if self._channel is not None and self._tls is not None and files_version(self._tls.paths) != self._tls_version:
+            before, self._channel = self._channel, self._open_channel()
+            await before.close(None)
+
     def _open_channel(self) -> grpc.aio.Channel:
-        if self._ca is None or is_unix(self._target):
+        if self._tls is None or is_unix(self._target):
             return grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
         options: list[tuple[str, int | str]] = [*CLIENT_OPTIONS]
         if self._certificate_name is not None:
             options.append(("grpc.ssl_target_name_override", self._certificate_name))
-        credentials = grpc.ssl_channel_credentials(self._ca.read_bytes())
+        self._tls_version = files_version(self._tls.paths)
+        key, cert = (None if each is None else each.read_bytes() for each in (self._tls.key, self._tls.cert))
+        credentials = grpc.ssl_channel_credentials(self._tls.ca.read_bytes(), key, cert)
         return grpc.aio.secure_channel(self._target, credentials, options=options)
 
     def _stub(self) -> pb_grpc.EngineServiceStub:

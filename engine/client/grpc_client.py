@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -14,6 +13,7 @@ from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.client.request import RequestObserver
 from loragate.engine.client.served import ServedTotals
 from loragate.engine.client.session import AdapterSource, Session
+from loragate.engine.link_security import LinkTls
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -33,14 +33,14 @@ class GrpcEngineClient(EngineCalls):
         *,
         secret: str = "",
         previous_secrets: Sequence[str] = (),
-        ca: Path | None = None,
+        tls: LinkTls | None = None,
         certificate_name: str | None = None,
         heartbeat_timeout: float = HEARTBEAT_SECONDS,
     ) -> None:
         """Create a client; see EngineCalls. After `heartbeat_timeout` seconds without a message, the session of an
         engine whose process still answers pings ends."""
         super().__init__(
-            target, secret=secret, previous_secrets=previous_secrets, ca=ca, certificate_name=certificate_name
+            target, secret=secret, previous_secrets=previous_secrets, tls=tls, certificate_name=certificate_name
         )
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout
@@ -103,9 +103,10 @@ class GrpcEngineClient(EngineCalls):
 
     async def _run_connection_loop(self) -> None:
         task, failures = asyncio.current_task(), 0
-        assert self._channel is not None
         assert task is not None
         while True:
+            await self._use_renewed_certificates()
+            assert self._channel is not None
             session = Session(self._channel, self._source, self._metadata, self._heartbeat_timeout, self._served)
             session.send(pb.ClientFrame(pins=self._pins))
             session.send(pb.ClientFrame(prefetch=self._prefetch))

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from loragate.engine.link_security import check_target
+from loragate.engine.link_security import LinkTls, check_target
 
 FIRST_ENGINE = "engine-0"
 """The id of the engine that is configured as the only one."""
@@ -46,11 +45,11 @@ def engine_addresses(first: str | None, more: Iterable[EngineAddress]) -> tuple[
     return (*([] if first is None else [EngineAddress(FIRST_ENGINE, first)]), *more)
 
 
-def check_addresses(addresses: Iterable[EngineAddress], ca: Path | None) -> None:
+def check_addresses(addresses: Iterable[EngineAddress], tls: LinkTls | None) -> None:
     """Raise ValueError for two engines with the same id, or one on another machine without TLS."""
     seen: set[str] = set()
     for each in addresses:
         if each.id in seen:
             raise ValueError(f"two engines have the id {each.id} (engine_targets): name one as ID=ADDRESS")
         seen.add(each.id)
-        check_target(each.target, ca)
+        check_target(each.target, tls)

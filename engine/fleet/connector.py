@@ -1,13 +1,13 @@
 """How a process reaches the engines of its fleet: with one secret and one authority for all of them."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.grpc_client import HEARTBEAT_SECONDS, GrpcEngineClient
 from loragate.engine.client.session import AdapterSource
 from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Connect
+from loragate.engine.link_security import LinkTls
 
 
 def connector(
@@ -15,7 +15,7 @@ def connector(
     *,
     secret: str,
     previous_secrets: Sequence[str],
-    ca: Path | None,
+    tls: LinkTls | None,
     heartbeat_timeout: float = HEARTBEAT_SECONDS,
 ) -> Connect:
     """Return the function that makes the client of an engine. See GrpcEngineClient."""
@@ -26,7 +26,7 @@ def connector(
             source,
             secret=secret,
             previous_secrets=previous_secrets,
-            ca=ca,
+            tls=tls,
             certificate_name=address.certificate_name,
             heartbeat_timeout=heartbeat_timeout,
         )

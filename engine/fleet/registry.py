@@ -4,12 +4,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Fleet
-from loragate.engine.link_security import check_target
+from loragate.engine.link_security import LinkTls, check_target
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +46,13 @@ class RegistryFollower:
         fleet: Fleet,
         configured: Sequence[EngineAddress],
         read: Callable[[], Awaitable[Iterable[Lease]]],
-        ca: Path | None = None,
+        tls: LinkTls | None = None,
     ) -> None:
-        """`ca` has the certificate of engines with TLS: without it, engines on other machines are not used."""
+        """`tls` has the certificates of the link: without it, engines on other machines are not used."""
         self._fleet = fleet
         self._configured = configured
         self._read = read
-        self._ca = ca
+        self._tls = tls
         self._machine = socket.gethostname()
         self._problems: set[str] = set()  # of the last time, which are logged already
 
@@ -83,7 +82,7 @@ class RegistryFollower:
             if lease.expired and lease.id not in responding:
                 continue
             try:
-                check_target(lease.target, self._ca)
+                check_target(lease.target, self._tls)
             except ValueError as error:
                 problems.add(f"engine {lease.id} is not used: {error}")
             else:

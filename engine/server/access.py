@@ -18,15 +18,17 @@ _REJECTION = (
 
 
 def check_access(config: EngineConfig) -> None:
-    """Raise ValueError for an engine that anybody could call, or whose link other machines could read."""
+    """Raise ValueError for an engine that anybody could call, or whose link other machines could read or use."""
     if not config.secret:
         raise ValueError("the engine needs a secret: set LORAGATE_ENGINE_SECRET to the one that gateways have")
     if (config.tls_cert is None) != (config.tls_key is None):
         raise ValueError("LORAGATE_TLS_CERT and LORAGATE_TLS_KEY belong together: set both or none")
-    if config.tls_cert is None and not is_local(config.listen):
+    missing = config.tls_cert is None or config.tls_client_ca is None
+    if missing and not is_local(config.listen):
         raise ValueError(
-            f"engine.listen is {config.listen}, which other machines can reach: set LORAGATE_TLS_CERT and "
-            "LORAGATE_TLS_KEY, or listen on a Unix socket or a loopback address"
+            f"engine.listen is {config.listen}, which other machines can reach: set LORAGATE_TLS_CERT, "
+            "LORAGATE_TLS_KEY and LORAGATE_TLS_CLIENT_CA, the authority of the clients' certificates (`loragate certs` "
+            "makes all of them), or listen on a Unix socket or a loopback address"
         )
 
 
@@ -65,6 +67,7 @@ def listen(server: grpc.aio.Server, config: EngineConfig) -> None:
     if config.tls_cert is None or config.tls_key is None or is_unix(config.listen):
         port = server.add_insecure_port(config.listen)
     else:
-        port = server.add_secure_port(config.listen, grpc_credentials(TlsFiles(config.tls_cert, config.tls_key)))
+        files = TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca)
+        port = server.add_secure_port(config.listen, grpc_credentials(files))
     if port == 0 and not is_unix(config.listen):
         raise OSError(f"cannot listen on {config.listen}")

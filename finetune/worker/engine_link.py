@@ -78,12 +78,12 @@ async def connect_engine(config: ServiceConfig, store: Store) -> AsyncIterator[E
         StoredAdapters(store),
         secret=config.engine_secret,
         previous_secrets=config.previous_engine_secrets,
-        ca=config.engine_ca,
+        tls=config.engine_tls,
     )
     configured = engine_addresses(config.engine_target, config.engines)
     fleet = Fleet(configured, connect)
     await fleet.start()
-    registry = RegistryFollower(fleet, configured, store.engine_leases.all, config.engine_ca)
+    registry = RegistryFollower(fleet, configured, store.engine_leases.all, config.engine_tls)
     following = asyncio.create_task(registry.run(), name="engine-registry")
     try:
         yield EngineLink(fleet)

@@ -8,6 +8,7 @@ from pathlib import Path
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.engine.fleet.addresses import EngineAddress, check_addresses, engine_addresses
+from loragate.engine.link_security import LinkTls
 from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
@@ -39,7 +40,7 @@ class GatewayConfig:
     engine_secret: str = field(default="", repr=False)  # which the engine demands
     previous_secret_keys: tuple[bytes, ...] = field(default=(), repr=False)
     previous_engine_secrets: tuple[str, ...] = field(default=(), repr=False)
-    engine_ca: Path | None = None  # PEM: the certificate of an engine with TLS, or the authority that signed it
+    engine_tls: LinkTls | None = None  # of engines on other machines
     tls: TlsFiles | None = None  # of the HTTP and the gRPC port
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For is believed
     cors_origins: tuple[str, ...] = ()  # of pages that may call the API from a browser; "*": of all
@@ -97,7 +98,7 @@ class GatewayConfig:
         if not _REDIS_PREFIX.fullmatch(self.redis_prefix):
             raise ValueError(f"redis_prefix must be 1 to 64 of A-Z a-z 0-9 . _ -, got {self.redis_prefix!r}")
         check_origins(self.cors_origins)
-        check_addresses(self.engine_addresses, self.engine_ca)
+        check_addresses(self.engine_addresses, self.engine_tls)
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
         counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_file_bytes", "max_n", "max_prompts")

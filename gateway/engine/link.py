@@ -7,13 +7,13 @@ engine runs.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Connect, Fleet
 from loragate.engine.fleet.registry import RegistryFollower
+from loragate.engine.link_security import LinkTls
 from loragate.gateway.errors import Unavailable
 from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.text.base_model import BaseModel, read_base_model
@@ -35,12 +35,12 @@ class EngineLink:
         store: Store,
         parsers: tuple[str | None, str | None],
         changed: Callable[[bool], None] = lambda ready: None,
-        ca: Path | None = None,
+        tls: LinkTls | None = None,
     ) -> None:
         """`engines` are used beside the registered ones. `parsers` are the configured ones of tool calls and of
-        reasoning. `ca` has the certificates of engines with TLS."""
+        reasoning. `tls` has the certificates of the links."""
         self.fleet = Fleet(engines, connect, adopt=self._adopt, changed=lambda: changed(self.ready))
-        self._follower = RegistryFollower(self.fleet, engines, store.engine_leases.all, ca)
+        self._follower = RegistryFollower(self.fleet, engines, store.engine_leases.all, tls)
         self._following: asyncio.Task[None] | None = None
         self._store = store
         self._parsers = parsers

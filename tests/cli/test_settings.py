@@ -150,6 +150,7 @@ def test_engine_settings_mirror_the_engine() -> None:
         "previous_secrets",
         "tls_cert",
         "tls_key",
+        "tls_client_ca",
         *(field.name for field in fields(EngineSettings)),
     }
     of_registration = {"advertise", "id", "certificate_name"}
@@ -261,21 +262,24 @@ def test_a_short_previous_secret_is_rejected(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("target", "ca", "accepted"),
+    ("target", "files", "missing"),
     [
-        ("unix:/run/engine.sock", None, True),
-        ("127.0.0.1:50100", None, True),
-        ("[::1]:50100", None, True),
-        ("engine:50100", None, False),
-        ("engine:50100", "ca.pem", True),
+        ("unix:/run/engine.sock", {}, None),
+        ("127.0.0.1:50100", {}, None),
+        ("[::1]:50100", {}, None),
+        ("engine:50100", {}, "LORAGATE_ENGINE_CA"),
+        ("engine:50100", {"engine_ca": "ca.pem"}, "LORAGATE_ENGINE_CLIENT_CERT"),
+        ("engine:50100", {"engine_ca": "ca.pem", "engine_client_cert": "c.pem", "engine_client_key": "c.key"}, None),
     ],
 )
-def test_an_engine_on_another_machine_needs_tls(tmp_path: Path, target: str, ca: str | None, accepted: bool) -> None:
-    settings = load(data_dir=tmp_path, engine_target=target, engine_ca=ca)
-    if accepted:
+def test_an_engine_on_another_machine_needs_tls_on_both_sides(
+    tmp_path: Path, target: str, files: dict[str, str], missing: str | None
+) -> None:
+    settings = load(data_dir=tmp_path, engine_target=target, **files)
+    if missing is None:
         assert gateway_config(settings, "127.0.0.1:0").engine_target == target
         return
-    with pytest.raises(CliError, match="LORAGATE_ENGINE_CA"):
+    with pytest.raises(CliError, match=missing):
         gateway_config(settings, "127.0.0.1:0")
 
 

@@ -1,8 +1,9 @@
 """Who may call the engine, and on which addresses it listens."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import grpc.aio
 import pytest
 from certificates import server_files
 
+from loragate.cli.setup.certificates import CertificateFolder
 from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.client.grpc_client import GrpcEngineClient
 from loragate.engine.config import EngineConfig
-from loragate.engine.link_security import MAX_PREVIOUS_SECRETS, PREVIOUS_METADATA_KEY, metadata_of
+from loragate.engine.link_security import MAX_PREVIOUS_SECRETS, PREVIOUS_METADATA_KEY, LinkTls, metadata_of
 from loragate.engine.server.access import SecretRequired, check_access, listen
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
@@ -41,8 +43,8 @@ async def served(config: EngineConfig) -> AsyncIterator[None]:
         await server.stop(None)
 
 
-async def model_id(target: str, secret: str, ca: Path | None = None, previous: tuple[str, ...] = ()) -> str:
-    client = GrpcEngineClient(target, NoAdapters(), secret=secret, previous_secrets=previous, ca=ca)
+async def model_id(target: str, secret: str, tls: LinkTls | None = None, previous: tuple[str, ...] = ()) -> str:
+    client = GrpcEngineClient(target, NoAdapters(), secret=secret, previous_secrets=previous, tls=tls)
     await client.start()
     try:
         return (await client.describe()).model_id
@@ -60,7 +62,10 @@ def test_addresses_beyond_this_machine_need_tls(tmp_path: Path, listens: str) ->
     config = EngineConfig("model", listens, tmp_path, secret=SECRET)
     with pytest.raises(ValueError, match="LORAGATE_TLS_CERT"):
         check_access(config)
-    check_access(replace(config, tls_cert=tmp_path / "cert", tls_key=tmp_path / "key"))
+    tls = replace(config, tls_cert=tmp_path / "cert", tls_key=tmp_path / "key")
+    with pytest.raises(ValueError, match="LORAGATE_TLS_CLIENT_CA"):
+        check_access(tls)
+    check_access(replace(tls, tls_client_ca=tmp_path / "ca"))
 
 
 @pytest.mark.parametrize("listens", ["unix:/run/engine.sock", "127.0.0.1:50100", "localhost:50100", "[::1]:50100"])
@@ -80,10 +85,10 @@ async def test_the_link_over_tls(tmp_path: Path) -> None:
     target = f"localhost:{free_port()}"
     config = EngineConfig("model", target, tmp_path, secret=SECRET, tls_cert=cert, tls_key=key)
     async with served(config):
-        assert await model_id(target, SECRET, ca) == "mine"
+        assert await model_id(target, SECRET, LinkTls(ca)) == "mine"
         with pytest.raises(EngineUnavailable, match="UNAUTHENTICATED"):
-            await model_id(target, "another", ca)
-        for trusted in (other_ca, None):
+            await model_id(target, "another", LinkTls(ca))
+        for trusted in (LinkTls(other_ca), None):
             with pytest.raises(EngineUnavailable, match="UNAVAILABLE"):
                 await model_id(target, SECRET, trusted)
 
@@ -128,6 +133,58 @@ async def test_a_certificate_is_renewed_while_the_engine_runs(tmp_path: Path) ->
     target = f"localhost:{free_port()}"
     config = EngineConfig("model", target, tmp_path, secret=SECRET, tls_cert=cert, tls_key=key)
     async with served(config):
-        assert await model_id(target, SECRET, ca) == "mine"
+        assert await model_id(target, SECRET, LinkTls(ca)) == "mine"
         server_files(tmp_path)  # the same files, of another authority
-        assert await model_id(target, SECRET, ca) == "mine"
+        assert await model_id(target, SECRET, LinkTls(ca)) == "mine"
+
+
+def linked(folder: Path, target: str) -> tuple[CertificateFolder, EngineConfig, LinkTls]:
+    """Return the certificates of a link, and the settings of its two ends."""
+    files = CertificateFolder(folder / "certs")
+    files.make_authority()
+    files.issue("client", ["loragate-client"], days=1, server=False)
+    files.issue("localhost", ["localhost"], days=1, server=True)
+    ca, cert, key = files.cert("ca"), files.cert("localhost"), files.key("localhost")
+    config = EngineConfig("model", target, folder, secret=SECRET, tls_cert=cert, tls_key=key, tls_client_ca=ca)
+    return files, config, LinkTls(ca, files.cert("client"), files.key("client"))
+
+
+async def test_clients_need_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    target = f"localhost:{free_port()}"
+    files, config, tls = linked(tmp_path, target)
+    (tmp_path / "other").mkdir()
+    other, _, others = linked(tmp_path / "other", target)
+    async with served(config):
+        assert await model_id(target, SECRET, tls) == "mine"
+        with pytest.raises(EngineUnavailable, match="UNAUTHENTICATED"):
+            await model_id(target, "another", tls)
+        without = LinkTls(tls.ca)
+        foreign = replace(others, ca=tls.ca)  # signed by another authority
+        of_a_server = LinkTls(tls.ca, files.cert("localhost"), files.key("localhost"))  # for another use
+        for rejected in (without, foreign, of_a_server):
+            with pytest.raises(EngineUnavailable, match="UNAVAILABLE"):
+                await model_id(target, SECRET, rejected)
+        with pytest.raises(EngineUnavailable, match="UNAVAILABLE"):
+            await model_id(target, SECRET, replace(tls, ca=other.cert("ca")))
+
+
+async def test_certificates_of_both_ends_are_renewed_while_a_session_is_open(tmp_path: Path) -> None:
+    target = f"localhost:{free_port()}"
+    files, config, tls = linked(tmp_path, target)
+    client = GrpcEngineClient(target, NoAdapters(), secret=SECRET, tls=tls)
+    async with served(config):
+        await client.start()
+        assert (await client.describe()).model_id == "mine"
+        for name in ("ca.pem", "ca.key"):
+            (files.folder / name).unlink()
+        linked(tmp_path, target)  # the same files, of another authority
+        assert (await client.describe()).model_id == "mine", "the open connection stays"
+        assert await model_id(target, SECRET, tls) == "mine"
+    async with served(config):  # after a restart the client connects again, with the files as they are now
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(EngineUnavailable):
+                    assert (await client.describe()).model_id == "mine"
+                    break
+                await asyncio.sleep(0.05)
+    await client.close()

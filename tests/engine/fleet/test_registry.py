@@ -6,13 +6,13 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.fleet import Fleet
 from loragate.engine.fleet.registry import RegistryFollower
+from loragate.engine.link_security import LinkTls
 
 from .memory_client import MemoryClient
 from .test_fleet import request, tokens_of, until
@@ -43,10 +43,10 @@ class Registry:
 
 
 @asynccontextmanager
-async def following(registry: Registry, *configured: EngineAddress, ca: Path | None = None) -> AsyncIterator[Fleet]:
+async def following(registry: Registry, *configured: EngineAddress, tls: LinkTls | None = None) -> AsyncIterator[Fleet]:
     fleet = Fleet(configured, registry.connect)
     await fleet.start()
-    follower = asyncio.create_task(RegistryFollower(fleet, configured, registry.read, ca).run(every=0.01))
+    follower = asyncio.create_task(RegistryFollower(fleet, configured, registry.read, tls).run(every=0.01))
     try:
         yield fleet
     finally:

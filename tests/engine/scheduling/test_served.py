@@ -35,7 +35,7 @@ def test_a_bounded_number_of_tenants_is_kept() -> None:
     assert served.changes() == {"a": 2.0, "c": 1.0}
 
 
-def test_growth_is_charged_once_whichever_session_names_it() -> None:
+def test_growth_that_several_sessions_report_is_charged_once() -> None:
     elsewhere = ServiceElsewhere()
     assert elsewhere.growth(1, 100.0) == 0.0, "where the session begins"
     assert elsewhere.growth(1, 130.0) == 30.0
