@@ -33,6 +33,11 @@ class QueueLoad:
     active_weight: float = 0.0
     tenants: tuple[TenantQueue, ...] = ()
 
+    @property
+    def seconds(self) -> float:
+        """The engine's time that all of these requests will take."""
+        return sum(each.seconds for each in self.tenants)
+
 
 _RATE_SECONDS = 10.0  # busy time after which the weight of a measurement has fallen to 1/e
 _LENGTH_MEMORY = 0.95  # factor of a finished sequence's length in the mean after each further one

@@ -49,6 +49,7 @@ def build_stats(
         cuda_graph_steps=core.graphs.replayed,
         cuda_graph_capture_failures=core.graphs.failed,
         threads=core.governor.threads,
+        backlog_seconds=core.scheduler.load().seconds,
         adapter_loads=pool.counters.loads,
         adapter_evictions=pool.counters.evictions,
         adapter_reads=pool.counters.reads,

@@ -37,6 +37,7 @@ _GAUGES = (
     ("start_time_seconds", "started_at", "Unix time of the engine's start; its counters begin there."),
     ("num_requests_running", "running", "Completions in the batch."),
     ("num_requests_waiting", "waiting", "Completions waiting for any reason."),
+    ("backlog_seconds", "backlog_seconds", "Time that the engine will take for its waiting requests."),
     ("waiting_for_adapter", "waiting_for_adapter", "Waiting completions whose adapter is not on the device."),
     ("kv_blocks_used", "kv_blocks_used", "KV cache blocks held by completions."),
     ("kv_blocks_capacity", "kv_blocks_total", "KV cache blocks in total."),

@@ -40,6 +40,7 @@ def test_seconds_are_those_of_work_at_the_measured_rate() -> None:
     assert load.request_seconds == pytest.approx(each / rate, rel=0.1)
     for tenant, queue in queues.items():
         assert queue.seconds == pytest.approx(waiting[tenant] * load.request_seconds)
+    assert load.seconds == pytest.approx(14 * load.request_seconds)
     assert load.tenants[0].tenant_id == "many", "the longest-waiting tenant comes first"
 
 

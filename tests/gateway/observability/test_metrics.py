@@ -96,6 +96,7 @@ async def test_the_engines_statistics(gateway: Gateway) -> None:
         ("loragate_engine_shed_total", "shed"),
         ("loragate_engine_num_preemptions_total", "preemptions"),
         ("loragate_engine_waiting_for_adapter", "waiting_for_adapter"),
+        ("loragate_engine_backlog_seconds", "backlog_seconds"),
         ("loragate_engine_kv_blocks_used", "kv_blocks_used"),
         ("loragate_engine_kv_blocks_capacity", "kv_blocks_total"),
         ("loragate_engine_start_time_seconds", "started_at"),
