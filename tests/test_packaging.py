@@ -83,7 +83,7 @@ def test_the_wheel_names_its_licence_and_every_extra(wheel: Path) -> None:
     assert "License-Expression: Apache-2.0" in text
     assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
     extras = set(re.findall(r"^Provides-Extra: (.+)$", text, re.MULTILINE))
-    assert extras == {"s3", "tracing", "finetune", "quantized", "panel", "serve", "all", "docs", "dev"}
+    assert extras == {"s3", "tracing", "finetune", "quantized", "panel", "ray", "serve", "all", "docs", "dev"}
     bare = [line for line in re.findall(r"^Requires-Dist: (.+)$", text, re.MULTILINE) if "extra ==" not in line]
     names = {re.split(r"[^\w-]", line)[0] for line in bare}
     assert names >= {"torch", "transformers", "fastapi", "sqlalchemy", "typer"}, (
