@@ -2,8 +2,10 @@
 
     python -m benchmarks.gateway.engine unix:/tmp/engine.sock                         all tokens at once
     python -m benchmarks.gateway.engine unix:/tmp/engine.sock --tokens-per-second 2   one token at a time
+    python -m benchmarks.gateway.engine unix:/tmp/engine.sock --tokens-per-second 50 --batch 8   of 8 requests
 
-At a fixed rate, each step sends one token of every running request in one frame, as the real engine does.
+At a fixed rate, each step sends one token of every running request in one frame, as the real engine does. Beyond the
+batch, requests wait.
 """
 
 import argparse
@@ -33,8 +35,10 @@ _CHAT_TEMPLATE = (
 class ModellessEngine(pb_grpc.EngineServiceServicer):
     """Generates `max_tokens` tokens for each request: all at once, or one every `pause` seconds."""
 
-    def __init__(self, pause: float | None) -> None:
+    def __init__(self, pause: float | None, batch: int | None = None) -> None:
         self._pause = pause
+        self._batch = batch
+        self._held: list[pb.AdapterRef] = []
         tokenizer = _tokenizer()
         self._word = tokenizer.encode(" fox", add_special_tokens=False).ids[0]
         self._manifest = _manifest(tokenizer)
@@ -45,10 +49,13 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
     async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
         return pb.StatsResponse()
 
+    async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
+        return pb.InventoryResponse(held=[pb.Held(adapter=each, tier=pb.TIER_DISK) for each in self._held])
+
     async def Session(self, frames: AsyncIterator[pb.ClientFrame], context: object) -> AsyncIterator[pb.EngineFrame]:
         remaining: dict[int, int] = {}  # request -> remaining tokens
         submitted = asyncio.Event()
-        reader = asyncio.create_task(_read(frames, remaining, submitted))
+        reader = asyncio.create_task(self._read(frames, remaining, submitted))
         try:
             while True:
                 if remaining:
@@ -68,7 +75,7 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
     def _step(self, remaining: dict[int, int]) -> pb.EngineFrame:
         frame = pb.EngineFrame()
         deltas = frame.step.deltas
-        for request_id, needed in list(remaining.items()):
+        for request_id, needed in list(remaining.items())[: self._batch]:
             now = needed if self._pause is None else 1
             remaining[request_id] -= now
             last = now == needed
@@ -78,14 +85,17 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
             deltas.add(request_id=request_id, token_ids=[self._word] * now, finish_reason=reason)
         return frame
 
-
-async def _read(frames: AsyncIterator[pb.ClientFrame], remaining: dict[int, int], submitted: asyncio.Event) -> None:
-    async for frame in unbatch(frames):
-        if frame.HasField("submit"):
-            remaining[frame.submit.request_id] = frame.submit.sampling.max_tokens
-            submitted.set()
-        elif frame.HasField("abort"):
-            remaining.pop(frame.abort.request_id, None)
+    async def _read(
+        self, frames: AsyncIterator[pb.ClientFrame], remaining: dict[int, int], submitted: asyncio.Event
+    ) -> None:
+        async for frame in unbatch(frames):
+            if frame.HasField("submit"):
+                remaining[frame.submit.request_id] = frame.submit.sampling.max_tokens
+                submitted.set()
+            elif frame.HasField("abort"):
+                remaining.pop(frame.abort.request_id, None)
+            elif frame.HasField("prefetch"):
+                self._held = list(frame.prefetch.adapters)
 
 
 def _tokenizer() -> Tokenizer:
@@ -133,8 +143,9 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", help="listening address: unix:/path or host:port")
     parser.add_argument("--tokens-per-second", type=float, help="rate of each request; default: all tokens at once")
+    parser.add_argument("--batch", type=int, help="requests that are computed at a time; default: all")
     arguments = parser.parse_args()
-    engine = ModellessEngine(1 / arguments.tokens_per_second if arguments.tokens_per_second else None)
+    engine = ModellessEngine(1 / arguments.tokens_per_second if arguments.tokens_per_second else None, arguments.batch)
     server = grpc.aio.server()
     pb_grpc.add_EngineServiceServicer_to_server(engine, server)
     server.add_insecure_port(arguments.target)

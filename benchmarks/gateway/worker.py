@@ -36,16 +36,18 @@ class Worker:
 
 
 @contextmanager
-def running_worker(folder: Path, *engine_options: str) -> Iterator[Worker]:
-    """Run a worker, its Redis and its engine within the block."""
+def running_worker(folder: Path, *engine_options: str, engines: int = 1) -> Iterator[Worker]:
+    """Run a worker, its Redis and its engines within the block."""
     with ExitStack() as stack:
         redis = f"{folder}/redis.sock"
         redis_command = ["redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", str(folder)]
         stack.enter_context(process(redis_command))
-        engine = f"unix:{folder}/engine.sock"
-        stack.enter_context(process([sys.executable, "-m", "benchmarks.gateway.engine", engine, *engine_options]))
+        targets = [f"unix:{folder}/engine-{number}.sock" for number in range(engines)]
+        for target in targets:
+            stack.enter_context(process([sys.executable, "-m", "benchmarks.gateway.engine", target, *engine_options]))
         port = free_port()
-        command = [sys.executable, "-m", "loragate.cli.main", "gateway", "--engine-target", engine]
+        command = [sys.executable, "-m", "loragate.cli.main", "gateway", "--engine-target", targets[0]]
+        command += [part for number, target in enumerate(targets[1:], 1) for part in ("--engine", f"{number}={target}")]
         command += ["--port", str(port), "--grpc-port", str(free_port()), "--data-dir", f"{folder}/data"]
         settings = {"LORAGATE_REDIS_URL": f"unix://{redis}", "LORAGATE_ADMIN_KEY": _ADMIN_KEY}
         server = stack.enter_context(process(command, settings, own_core=True))
