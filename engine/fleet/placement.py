@@ -6,7 +6,7 @@ from typing import Protocol
 
 from loragate.engine.fleet.demand import DemandMeter
 from loragate.engine.fleet.rendezvous import ranked
-from loragate.engine.fleet.replica_sets import Demand, SetSize, members, resize
+from loragate.engine.fleet.replica_sets import Demand, SetSize, resize
 
 AdapterId = tuple[str, str]
 """The tenant's id and the digest."""
@@ -80,17 +80,10 @@ class Placement:
         if adapter is None or len(candidates) < 2:
             return choose(candidates, prefix)
         by_id = {each.id: each for each in candidates}
-        weights = {each.id: float(max(1, each.slots)) for each in candidates}
-        wanted = members(_key(adapter), self.size(adapter), weights)
-        wait = min(by_id[each].queue_seconds for each in wanted)
+        order = ranked(_key(adapter), {each.id: float(max(1, each.slots)) for each in candidates})
+        wait = min(by_id[each].queue_seconds for each in order[: self.size(adapter)])
         self._resize(adapter, Demand(self._demand.share(adapter), wait), len(candidates), now)
-        wanted = members(_key(adapter), self.size(adapter), weights)
-        holders = [each for each in by_id if self._holdings.holds(each, adapter)]
-        if holders:
-            for each in wanted:
-                self._holdings.fetch(each, adapter)
-        # A new member gets requests once it has the bytes; until then they go to those that have them.
-        usable = [each for each in wanted if each in holders] or holders or wanted[:1]
+        usable = self._with_bytes(adapter, order, order[: self.size(adapter)])
         return choose([by_id[each] for each in usable], f"{_key(adapter)} {prefix}")
 
     def record(self, adapter: AdapterId, work: float, now: float) -> None:
@@ -110,6 +103,17 @@ class Placement:
     def use_sizes_of_others(self, sizes: Mapping[AdapterId, int]) -> None:
         """Use the sizes that other processes need, too. What was given before no longer counts."""
         self._others = sizes
+
+    def _with_bytes(self, adapter: AdapterId, engines: Sequence[str], members: Sequence[str]) -> Sequence[str]:
+        """Return the members of a set that have the adapter's bytes, and begin to bring them to the others. While none
+        has them, return the other engines that do, or else the first member, which will fetch them for the request."""
+        holders = [each for each in members if self._holdings.holds(each, adapter)]
+        if len(holders) == len(members):
+            return holders
+        holders = holders or [each for each in engines if self._holdings.holds(each, adapter)]
+        for each in members if holders else ():
+            self._holdings.fetch(each, adapter)
+        return holders or members[:1]
 
     def _resize(self, adapter: AdapterId, demand: Demand, engines: int, now: float) -> None:
         size = resize(self._sizes.get(adapter, SetSize()), demand, engines, now)

@@ -7,6 +7,7 @@ Schindelhauer and Schomaker, SPAA 2005).
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 
 _POINTS = 1 << 64
@@ -17,6 +18,7 @@ def ranked(key: str, weights: Mapping[str, float]) -> list[str]:
     return sorted(weights, key=lambda engine: (-_score(key, engine, weights[engine]), engine))
 
 
+@lru_cache(1 << 16)
 def _score(key: str, engine: str, weight: float) -> float:
     point = int.from_bytes(blake2b(f"{key}\0{engine}".encode(), digest_size=8).digest())
     return -weight / math.log((point + 0.5) / _POINTS)
