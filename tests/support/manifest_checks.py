@@ -23,7 +23,9 @@ kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.sche
 
 def check_schema(document: Document, version: str = NEWEST) -> None:
     """Raise ValidationError for a document that has another form than its kind, or a field that its kind lacks."""
-    if "." in document["apiVersion"].partition("/")[0] and not document["apiVersion"].partition("/")[0].endswith("k8s.io"):
+    if "." in document["apiVersion"].partition("/")[0] and not document["apiVersion"].partition("/")[0].endswith(
+        "k8s.io"
+    ):
         schema = json.loads((SCHEMAS / f"{document['kind']}.json").read_text())
         jsonschema.validators.validator_for(schema)(schema).validate(document)
     else:
@@ -147,7 +149,9 @@ def check_names(documents: list[Document]) -> None:
     made = {(each["kind"], each["metadata"]["name"]) for each in documents}
     for container in containers(documents):
         env = container.spec.get("env", [])
-        named = {("Secret", e["valueFrom"]["secretKeyRef"]["name"]) for e in env if "secretKeyRef" in e.get("valueFrom", {})}
+        named = {
+            ("Secret", e["valueFrom"]["secretKeyRef"]["name"]) for e in env if "secretKeyRef" in e.get("valueFrom", {})
+        }
         named |= {("ConfigMap", each["configMapRef"]["name"]) for each in container.spec.get("envFrom", [])}
         named |= {("Secret", v["secret"]["secretName"]) for v in container.pod.get("volumes", []) if "secret" in v}
         assert named <= made, f"{container.name}: {named - made}"

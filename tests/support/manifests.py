@@ -54,7 +54,9 @@ class Container:
         found = {}
         for mount in self.spec["volumeMounts"]:
             secret = volumes.get(mount["name"], {})
-            for key in [item["path"] for item in secret.get("items", [])] or (["tls.crt", "tls.key", "ca.crt"] * bool(secret)):
+            for key in [item["path"] for item in secret.get("items", [])] or (
+                ["tls.crt", "tls.key", "ca.crt"] * bool(secret)
+            ):
                 found[f"{mount['mountPath']}/{key}"] = secret["secretName"]
         return found
 
@@ -69,7 +71,10 @@ class Container:
                 key = source["secretKeyRef"]["key"]
                 found |= {each["name"]: secrets[key]} if key in secrets else {}
             else:
-                found[each["name"]] = _REFERENCE.sub(lambda name: found[name[1]], each["value"])
+                value = each["value"]
+                for name in _REFERENCE.findall(value):
+                    value = value.replace(f"$({name})", found[name])
+                found[each["name"]] = value
         return found
 
 
@@ -99,7 +104,9 @@ def settings_of(*folders: Path) -> dict[str, str]:
     for folder in folders:
         for generator in kustomization(folder).get("configMapGenerator", []):
             if generator["name"] == "loragate-settings":
-                lines = [line for name in generator.get("envs", []) for line in (folder / name).read_text().splitlines()]
+                lines = [
+                    line for name in generator.get("envs", []) for line in (folder / name).read_text().splitlines()
+                ]
                 found |= variables([*lines, *generator.get("literals", [])])
     return found
 
