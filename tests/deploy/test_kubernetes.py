@@ -137,7 +137,7 @@ def test_a_part_gets_the_secrets_that_it_needs_and_no_others() -> None:
     assert not keys["loragate-panel"]
     assert not {"LORAGATE_SECRET_KEY", "LORAGATE_REDIS_URL", "AWS_ACCESS_KEY_ID"} & keys["loragate-engine"]
     with_key = {each.name for each in OURS if "/etc/loragate/engine/tls.key" in each.files}
-    assert with_key == {"loragate-engine"}, "whoever has the engine's key can stand in for an engine"
+    assert with_key == {"loragate-engine"}, "that key is all it takes to stand in for an engine"
 
 
 @pytest.mark.parametrize("each", OURS, ids=named)
@@ -238,3 +238,22 @@ def test_stores_have_the_versions_of_compose() -> None:
     composed = yaml.safe_load((FOLDER.parent / "docker" / "compose.yaml").read_text())["services"]
     stores = {each.name.removeprefix("loragate-"): each.spec["image"] for each in CONTAINERS if not each.is_ours}
     assert stores == {name: composed[name]["image"] for name in ("postgres", "redis", "garage")}
+
+
+def test_the_page_names_what_the_manifests_have() -> None:
+    page = (FOLDER.parent.parent / "docs" / "kubernetes.md").read_text()
+    objects = {(each["kind"].lower(), each["metadata"]["name"]) for each in EVERYTHING}
+    named = set(re.findall(r"\b(deployment|service|statefulset)/(loragate-[a-z-]+)", page))
+    assert len(named) == 3
+    assert named <= objects
+    labels = {f"{key}={value}" for key, value in re.findall(r"(loragate-[a-z]+): (allowed)\b", str_of_policies())}
+    assert labels == set(re.findall(r"loragate-[a-z]+=allowed", page))
+    for overlay in OVERLAYS:
+        assert f"`deploy/kubernetes/overlays/{overlay}`" in page
+    for each in OURS:
+        assert f"`{each.name}`" in page
+        assert not set(re.findall(r"/etc/loragate/\S+?\.crt", page)) - set(container("gateway").files)
+
+
+def str_of_policies() -> str:
+    return yaml.safe_dump([each for each in EVERYTHING if each["kind"] == "NetworkPolicy"])

@@ -23,6 +23,7 @@ from manifest_checks import (
 from manifests import FOLDER, Container, Document, base_name, containers, of_kind, settings_of
 from secret_files import make_secrets
 from skip_for_missing import skip_for_missing
+from snippets import blocks
 
 from tests.clients.environments import Environments, cache_folder
 
@@ -88,6 +89,30 @@ def test_an_addition_can_stand_alone_or_be_included(kustomize: Kustomize, overla
     check_installation(together, "elsewhere")
     assert {named(each) for each in alone} <= {named(each) for each in together}
     check_references([*kustomize.build("overlays", "cpu"), *alone])
+
+
+def test_the_pages_overlay_is_whole(kustomize: Kustomize) -> None:
+    shown, patches = (each for each in blocks("yaml") if each.page == "docs/kubernetes.md")
+    mine = kustomize.folder / "overlays" / "mine"
+    mine.mkdir()
+    replicas = "replicas: [{name: loragate-finetune-worker, count: 0}, {name: loragate-engine, count: 3}]\n"
+    (mine / "kustomization.yaml").write_text(shown.text + patches.text + replicas)
+    documents = kustomize.build("overlays", "mine")
+    check_references(documents)
+    check_names(documents)
+    images = {each.name: each.spec["image"] for each in containers(documents)}
+    assert images["loragate-gateway"] == "registry.example.org/loragate:0.1.0"
+    assert images["loragate-engine"] == "registry.example.org/loragate-cuda:0.1.0"
+    (monitor,) = of_kind(documents, "ServiceMonitor")
+    check_schema(monitor)
+    assert monitor["spec"]["endpoints"][0]["authorization"]
+    numbers = {each.name: each.workload["spec"].get("replicas") for each in containers(documents)}
+    assert numbers == {
+        "loragate-engine": 3,
+        "loragate-gateway": None,
+        "loragate-panel": 1,
+        "loragate-finetune-worker": 0,
+    }
 
 
 def named(document: Document) -> tuple[str, str]:
