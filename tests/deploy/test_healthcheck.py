@@ -1,16 +1,21 @@
 """The images' health check, run as Docker runs it."""
 
+import asyncio
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import grpc.aio
 import pytest
-from certificates import contexts
+from certificates import contexts, server_files
+
+from loragate.engine.server.access import SecretRequired
+from loragate.engine.server_tls import TlsFiles, grpc_credentials
 
 SCRIPT = Path(__file__).parent.parent.parent / "deploy" / "docker" / "healthcheck.py"
 
@@ -75,3 +80,28 @@ def test_a_worker_is_healthy_while_it_runs(tmp_path: Path) -> None:
         assert status_of("--worker", LORAGATE_FINETUNE__WORKSPACE=str(tmp_path / "finetune")) == 0
         worker.communicate(b"\n")
     assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 1
+
+
+@asynccontextmanager
+async def engine(folder: Path | None = None) -> AsyncIterator[str]:
+    """Serve as an engine does, over TLS if there is a folder for a certificate. Yield its address."""
+    server = grpc.aio.server(interceptors=[SecretRequired("the engine's secret")])
+    if folder is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        cert, key, _ = server_files(folder, "loragate-engine")
+        port = server.add_secure_port("127.0.0.1:0", grpc_credentials(TlsFiles(cert, key)))
+    await server.start()
+    yield f"0.0.0.0:{port}"
+    await server.stop(grace=None)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_an_engine_is_healthy_while_it_answers(tmp_path: Path, tls: bool) -> None:
+    settings = {"LORAGATE_TLS_CERT": "/tls/tls.pem"} if tls else {}
+    async with engine(tmp_path if tls else None) as address:
+        settings["LORAGATE_ENGINE__LISTEN"] = address
+        assert await asyncio.to_thread(status_of, "--engine", **settings) == 0
+        if tls:  # This call blocks the event loop: the engine hangs, though its port is open.
+            assert status_of("--engine", **settings) == 1
+    assert await asyncio.to_thread(status_of, "--engine", **settings) == 1

@@ -29,6 +29,26 @@ NOT_RUN = [
         "tests/deploy/test_dockerfiles.py::test_an_image_runs_a_server_as_an_ordinary_user",
     ),
     (
+        "docs/kubernetes.md: docker build",
+        "needs docker and a cluster; the test renders what is applied",
+        "tests/deploy/test_kubernetes_rendered.py::test_an_installation_is_whole",
+    ),
+    (
+        "docs/kubernetes.md: in_gateway=",
+        "needs a cluster; the test runs the same commands beside the same parts",
+        "tests/deploy/test_kubernetes_parts.py::test_from_nothing_to_an_answer",
+    ),
+    (
+        "docs/kubernetes.md: kubectl label",
+        "needs a cluster",
+        "tests/deploy/test_kubernetes.py::test_the_page_names_what_the_manifests_have",
+    ),
+    (
+        "docs/kubernetes.md: kubectl -n loragate scale",
+        "needs a cluster",
+        "tests/deploy/test_kubernetes.py::test_the_page_names_what_the_manifests_have",
+    ),
+    (
         "docs/install.md: uvx",
         "installs from an index",
         "tests/test_packaging.py::test_the_bare_wheel_serves_the_demo_and_names_the_extras_that_commands_lack",
