@@ -52,8 +52,11 @@ def serve(
     """
     import asyncio
 
-    from loragate.cli.settings.load import load
-    from loragate.cli.supervisor.serve import serve as run
+    from loragate.engine.runtime.interpreter import without_collection
+
+    with without_collection():
+        from loragate.cli.settings.load import load
+        from loragate.cli.supervisor.serve import serve as run
 
     settings = load(
         model=model,

@@ -6,6 +6,7 @@ reads an `Assignment` as one line of JSON, then lines `load 0.25` with the engin
 writes messages as lines of JSON (see `protocol.messages`). It also stops when its input ends.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -22,6 +23,7 @@ def main() -> None:
     logging.disable(logging.WARNING)  # libraries' warnings, also at import, are for the developers of the calling code
     with without_collection():
         from loragate.finetune.training.session import run_assignment
+    gc.freeze()  # scanning what the imports created would take more than a second when the process ends
     run_assignment(sys.stdin, out)
 
 

@@ -14,8 +14,8 @@ def run(*arguments: str, status: int = 0, typed: str | None = None) -> Result:
     return result
 
 
-def as_new_tenant(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the environment so that all commands use this server as a new tenant."""
+def as_new_tenant(url: str, monkeypatch: pytest.MonkeyPatch, name: str = "acme") -> None:
+    """Set the environment so that all commands use this server as a new tenant of this name."""
     monkeypatch.setenv("LORAGATE_BASE_URL", f"{url}/v1")  # as the openai client expects it
-    run("tenants", "create", "acme", "--admin-key", ADMIN_KEY)
-    monkeypatch.setenv("LORAGATE_API_KEY", run("keys", "create", "acme", "--admin-key", ADMIN_KEY).stdout.strip())
+    run("tenants", "create", name, "--admin-key", ADMIN_KEY)
+    monkeypatch.setenv("LORAGATE_API_KEY", run("keys", "create", name, "--admin-key", ADMIN_KEY).stdout.strip())

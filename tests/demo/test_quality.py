@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from safetensors import safe_open
+from thinned import thinned
 
 from loragate.demo import DemoAssets, build
 from loragate.demo.evaluate import STYLED_KINDS, evaluate
@@ -27,11 +28,20 @@ ADAPTERS = [
 ORDER = {topic: number for number, topic in enumerate(topic for group in topics().values() for topic in group)}
 
 
+def one_question(topic: Topic) -> tuple[str, ...]:
+    """Return one of the topic's held-out questions; which one differs between topics."""
+    questions = held_out_questions(topic)
+    return (questions[ORDER[topic] % len(questions)],)
+
+
 def two_questions(topic: Topic) -> tuple[str, ...]:
     """Return two of the topic's held-out questions; which ones differs between topics."""
     questions = held_out_questions(topic)
     start = ORDER[topic] % len(questions)
     return (questions * 2)[start : start + 2] if len(questions) > 1 else questions
+
+
+EACH = [(one_question, 75), pytest.param(two_questions, 150, marks=pytest.mark.long)]
 
 
 def check_base(demo: DemoAssets, questions: Questions, least: int) -> None:
@@ -71,17 +81,22 @@ def test_the_shipped_demo_is_small(demo: DemoAssets) -> None:
             assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F16"}, file  # noqa: SIM118
 
 
-def test_the_base_model_answers_held_out_questions(demo: DemoAssets) -> None:
-    check_base(demo, two_questions, least=150)
+@pytest.mark.parametrize(("questions", "least"), EACH)
+def test_the_base_model_answers_held_out_questions(demo: DemoAssets, questions: Questions, least: int) -> None:
+    check_base(demo, questions, least)
 
 
-def test_the_base_model_uses_tools_rightly(demo: DemoAssets) -> None:
-    check_tools(demo, 96)
+@pytest.mark.parametrize("count", thinned([48, 96], fast={48}))
+def test_the_base_model_uses_tools_rightly(demo: DemoAssets, count: int) -> None:
+    check_tools(demo, count)
 
 
+@pytest.mark.parametrize(("questions", "least"), EACH)
 @pytest.mark.parametrize(("tenant_name", "adapter"), ADAPTERS)
-def test_an_adapter_keeps_its_style_and_the_answer(demo: DemoAssets, tenant_name: str, adapter: AdapterRecipe) -> None:
-    check_adapter(demo, tenant_name, adapter, two_questions, least=130)
+def test_an_adapter_keeps_its_style_and_the_answer(
+    demo: DemoAssets, tenant_name: str, adapter: AdapterRecipe, questions: Questions, least: int
+) -> None:
+    check_adapter(demo, tenant_name, adapter, questions, least - 20)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Four gateway workers in one server: what they share, what remains of a killed one, and which
+"""Three gateway workers in one server: what they share, what remains of a killed one, and which
 resources are exclusive.
 """
 
@@ -19,7 +19,7 @@ from running_server import RunningServer, clean_environment, until
 from .conftest import Tiny
 from .workers import LONG, PROMPT, TOKENS, Tenant, Workers, database
 
-WORKERS = 4
+WORKERS = 3
 MANY = 40
 
 
@@ -108,6 +108,7 @@ async def test_a_killed_workers_places_are_free_after_a_while(workers: Workers) 
     assert await tenant.most_at_once(MANY) == 3
 
 
+@pytest.mark.long  # with fakes of the engine and the gateway it is in tests/cli/supervisor
 def test_a_second_server_on_the_same_grpc_port_is_rejected_by_name(workers: Workers, tmp_path: Path) -> None:
     port = workers.server.runtime["grpc_target"].rpartition(":")[2]
     options = ("--model", "any", "--port", "0", "--grpc-port", port, "--data-dir", str(tmp_path))

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from loragate.adapter_store.errors import Unavailable
@@ -15,6 +16,8 @@ from loragate.adapter_store.jobs.job import Job, JobEvent, JobRequest, JobStart
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tenants.tenant import Tenant
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.usage.query import Grouping, UsageQuery, UsageSums
 from loragate.finetune.config import WorkerConfig
 from loragate.finetune.worker.served_model import ServedModel
 from loragate.finetune.worker.worker import Worker
@@ -86,6 +89,13 @@ class World:
             while not so(found := await self.get(job)):
                 await asyncio.sleep(0.1)
         return found
+
+    async def usage(self) -> UsageSums:
+        """Return the tenant's usage."""
+        now = utc_now()
+        query = UsageQuery(now - timedelta(days=1), now + timedelta(days=1), frozenset({Grouping.ENDPOINT}))
+        async with self.store.tenant(self.tenant.id) as scope:
+            return await scope.usage.totals(query)
 
     def worker(self, name: str = "w1", probe: Any = no_probe, **config: Any) -> Worker:
         chosen = replace(self.config, name=name, **config)

@@ -1,7 +1,6 @@
 """`loragate adapters` against the real gateway."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,6 @@ from loragate.cli.client.aliases import shares, with_share
 from loragate.cli.errors import CliError
 from tests.cli.command_runner import as_new_tenant, run
 from tests.cli.running import real_gateway, write_adapter
-
-
-@pytest.fixture
-def tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with real_gateway(tmp_path) as url:
-        as_new_tenant(url, monkeypatch)
-        yield
 
 
 @pytest.mark.usefixtures("tenant")

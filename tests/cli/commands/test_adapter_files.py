@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,12 @@ from loragate.cli.client.transfer import parts
 from loragate.cli.errors import CliError
 from loragate.gateway.config.imports import ImportConfig
 from tests.cli.command_runner import as_new_tenant, run
+from tests.cli.conftest import SharedGateway
 from tests.cli.dropping_proxy import dropping_proxy
 from tests.cli.running import real_gateway, write_adapter
 from tests.gateway.fake_hub import COMMIT, fake_hub
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
-
-
-@pytest.fixture
-def tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with real_gateway(tmp_path) as url:
-        as_new_tenant(url, monkeypatch)
-        yield
 
 
 def rows(stdout: str) -> list[list[str]]:
@@ -92,8 +85,8 @@ def test_downloaded_files_equal_the_uploaded_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tenant")
-def test_a_check_reports_what_an_upload_would(tmp_path: Path) -> None:
-    here = ("--data-dir", str(tmp_path))
+def test_a_check_reports_what_an_upload_would(tmp_path: Path, shared_gateway: SharedGateway) -> None:
+    here = ("--data-dir", str(shared_gateway.folder))
     good, bad = write_adapter(tmp_path / "bot"), write_adapter(tmp_path / "bad", poison=True)
     checked = json.loads(run("adapters", "check", str(good), "--json", *here).stdout)[0]
     uploaded = json.loads(run("adapters", "upload", str(good), "--json").stdout)[0]

@@ -1,6 +1,8 @@
 """A job whose trainer hangs, holding the interpreter: what its tenant and a restart of the worker do to it."""
 
 import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,24 @@ async def test_its_silence_ends_it_and_counts(world: World, monkeypatch: pytest.
     assert done.error is not None
     assert done.error.code == "trainer_died"
     assert "The training process did not respond for 2 seconds and was killed." in await world.messages(job)
+
+
+async def test_its_death_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.adapter_store.jobs.queue.MAX_ATTEMPTS", 2)
+    job = await world.job(await world.file(*chats(12)))
+    killed: set[int] = set()
+    async with world.working(), asyncio.timeout(60):
+        while len(killed) < 2:
+            for trainer in trainers(HANGING):
+                if trainer.pid not in killed:
+                    os.kill(trainer.pid, signal.SIGKILL)
+                    killed.add(trainer.pid)
+            await asyncio.sleep(0.05)
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert done.error.code == "trainer_died"
+    died = [message for message in await world.messages(job) if message == "The training process died (signal 9)."]
+    assert len(died) == 2
 
 
 async def test_a_restart_of_the_worker_counts_the_attempt(world: World) -> None:

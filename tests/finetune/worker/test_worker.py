@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -12,22 +11,24 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from thinned import thinned
 
 from loragate.adapter_store.adapters.adapter import Adapter
 from loragate.adapter_store.errors import AdapterInvalid
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobStart, JobStatus
+from loragate.adapter_store.usage.query import UsageSums
 from loragate.finetune.data.token_cache import CachedFile, TokenCache
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.worker.workspace_cleanup import clean_up
-from tests.finetune.trainers import trainers
 from tests.finetune.worker_world import World, chats, ended, the_curve
 
 
 async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world: World) -> None:
+    """Both are metered and priced."""
     file = await world.file(*chats(16))
     job = await world.job(file)
-    async with world.working():
+    async with world.working(training_prices={None: 7}):
         done = await world.until(job, ended)
         assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
         tail = job.id[-8:]
@@ -39,9 +40,13 @@ async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world:
             version = await scope.adapters.version(f"poet-{tail}", adapter.latest_version)
             checkpoints = (await scope.jobs.checkpoints(job.id)).items
         start = JobStart(adapter.id, adapter.name, version.version, version.digest)
-        further = await world.until(await world.job(file, start), ended)
+        before = await world.usage()
+        further = await world.until(await world.job(file, start, n_epochs=1), ended)
         await world.nothing_left()
     await check_checkpoints(adapter, checkpoints, done)
+    check_usage(before, done)
+    check_usage(await world.usage(), done, further)
+    assert before.training_ms < (await world.usage()).training_ms
     config = json.loads((await world.store.open_adapter(world.tenant.id, version.digest)).config_json)
     assert config["base_model_name_or_path"] == world.manifest.model_id, "the path is not disclosed"
     assert version.lineage.source == job.id
@@ -55,9 +60,15 @@ async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world:
     assert (further.status, further.error) == (JobStatus.SUCCEEDED, None)
     assert (await the_curve(world, further))[1] < (curve[1] + curve[16]) / 2, "it restarted"
     async with world.store.tenant(world.tenant.id) as scope:
-        second = await scope.adapters.version(f"poet-{further.id[-8:]}", 4)
+        second = await scope.adapters.version(f"poet-{further.id[-8:]}", 1)
     assert second.lineage.notes == f"Continues poet-{tail}:4 ({version.digest})."
     assert second.rank == version.rank
+
+
+def check_usage(sums: UsageSums, *jobs: Job) -> None:
+    tokens = sum(job.trained_tokens or 0 for job in jobs)
+    assert (sums.training_tokens, sums.amount) == (tokens, 7 * tokens)
+    assert sums.training_ms > 0
 
 
 async def check_checkpoints(adapter: Adapter, checkpoints: Sequence[JobCheckpoint], done: Job) -> None:
@@ -240,19 +251,24 @@ async def test_a_cancellation_interrupts_the_reading_of_a_file(
         assert left.is_set(), "no process is left that still writes"
 
 
-async def test_a_job_is_paused_resumed_requeued_and_finished_elsewhere(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("requeued", thinned([False, True], fast={False}))
+async def test_a_job_is_paused_resumed_and_finished_elsewhere(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requeued: bool
 ) -> None:
+    """It is `requeued` when its worker stops while it trains."""
     monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)  # requests are read three times a second
     job = await world.job(await world.file(*chats(16)), n_epochs=30)
     async with world.working():
         await world.until(job, lambda found: found.step >= 4)
         await world.order("pause", job)
         paused = await world.until(job, lambda found: found.status is JobStatus.PAUSED)
+        if requeued:
+            await world.order("resume", job)
+            await world.until(job, lambda found: found.step > paused.step)
+    if not requeued:
         await world.order("resume", job)
-        await world.until(job, lambda found: found.step > paused.step)
     given_back = await world.get(job)
-    assert given_back.status is JobStatus.QUEUED  # the worker stopped, and requeued it
+    assert given_back.status is JobStatus.QUEUED
     async with world.working("w2", workspace=tmp_path / "elsewhere"):
         await world.until(job, lambda found: found.step > given_back.step)
         await world.order("cancel", job)
@@ -263,21 +279,6 @@ async def test_a_job_is_paused_resumed_requeued_and_finished_elsewhere(
     assert not list((tmp_path / "elsewhere" / "jobs").glob("*"))
     await clean_up(world.worker()._context)
     assert not list((world.config.workspace / "jobs").glob("*"))
-
-
-async def test_training_that_dies_is_retried_from_its_checkpoint_a_limited_number_of_times(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loragate.adapter_store.jobs.queue.MAX_ATTEMPTS", 1)
-    job = await world.job(await world.file(*chats(16)), n_epochs=50)
-    async with world.working():
-        await world.until(job, lambda found: found.step >= 1)
-        (trainer,) = trainers()
-        os.kill(trainer.pid, signal.SIGKILL)
-        done = await world.until(job, ended)
-    assert done.error is not None
-    assert done.error.code == "trainer_died"
-    assert "The training process died (signal 9)." in await world.messages(job)
 
 
 @pytest.mark.long
