@@ -14,6 +14,7 @@ import torch
 from hang_watch import HangWatch
 from hypothesis import HealthCheck, settings
 from interpreted_dot import make_dot_independent_of_position
+from quick_interpreter import make_interpreter_quick
 from redis_server import RedisServer
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -28,6 +29,7 @@ settings.load_profile("loragate")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
     make_dot_independent_of_position()
+    make_interpreter_quick()
 
 # Shells start jobs in the background with SIGINT ignored, and the processes of the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

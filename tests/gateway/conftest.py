@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from private_postgres import PostgresServer, private_postgres
 from tokenizers import Tokenizer
 
@@ -35,9 +36,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return fake
 
 
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    """What the engine's manifest has that `tiny_model.manifest` does not."""
+    return {}
+
+
 @pytest.fixture
-async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    async with stub_engine(tokenizer) as stub:
+async def engine(tokenizer: Tokenizer, manifest: dict[str, Any]) -> AsyncIterator[StubEngine]:
+    async with stub_engine(tokenizer, **manifest) as stub:
         yield stub
 
 
@@ -72,10 +79,41 @@ async def tenants(config: GatewayConfig) -> tuple[str, str, str]:
 
 
 @pytest.fixture
-async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+async def own_gateway(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> AsyncIterator[Gateway]:
     async with serving(config, engine, tenants) as running:
         await running.until_ready()
         yield running
+
+
+@pytest.fixture
+def gateway(own_gateway: Gateway) -> Gateway:
+    return own_gateway
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _gateway_of_module(
+    tokenizer: Tokenizer, manifest: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Gateway]:
+    async with stub_engine(tokenizer, **manifest) as engine:
+        config = await new_config(tmp_path_factory.mktemp("shared"), engine)
+        # Its loop does not run during other tests, which must not count as silence of the engine.
+        config = replace(config, heartbeat_timeout=3600.0)
+        async with serving(config, engine, await new_tenants(config)) as running:
+            await running.until_ready()
+            async with running.admin() as http:  # all tests together use more than one alone
+                limits = {"limits": {"requests_per_minute": 100_000, "tokens_per_minute": 100_000_000}}
+                assert (await http.patch(f"/admin/v1/tenants/{running.tenant_id}", json=limits)).status_code == 200
+            yield running
+
+
+@pytest.fixture
+def shared_gateway(_gateway_of_module: Gateway) -> Gateway:
+    """A gateway that the tests of a file share, because starting one takes longer than most of them. They run in one
+    event loop, the module's, and leave the gateway as they found it, apart from new names; its engine is reset."""
+    _gateway_of_module.engine.reset()
+    return _gateway_of_module
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from tests.gateway.grpc_client import connected, rich_error
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TENANTS = [
     f"/{service.full_name}/{method.name}"
     for module in (inference_pb2, adapters_pb2, fine_tuning_pb2)
@@ -35,6 +37,11 @@ SERVICES = {
     "loragate.v1.FineTuningService",
     "loragate.v1.InferenceService",
 }
+
+
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 async def key_with(gateway: Gateway, *scopes: str) -> str:
@@ -115,7 +122,8 @@ async def test_nothing_is_read_before_authentication(gateway: Gateway) -> None:
 
 
 async def test_a_revoked_key_is_rejected_at_once(gateway: Gateway) -> None:
-    async with connected(gateway.grpc_target, gateway.key) as client, gateway.admin() as admin:
+    key = await key_with(gateway, "inference")
+    async with connected(gateway.grpc_target, key) as client, gateway.admin() as admin:
         await client.inference.Chat(CHAT, metadata=client.metadata)
         keys = (await admin.get(f"/admin/v1/tenants/{gateway.tenant_id}/keys")).json()["data"]
         await admin.delete(f"/admin/v1/keys/{keys[0]['id']}")
@@ -142,9 +150,10 @@ async def test_a_foreign_adapter_is_not_found(gateway: Gateway, upload: Any) -> 
     assert rich_error(hidden.value).code == "adapter_not_found"
 
 
-async def test_health_follows_readiness(gateway: Gateway) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_health_follows_readiness(own_gateway: Gateway) -> None:
     serving, not_serving = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
-    async with connected(gateway.grpc_target, None) as client:
+    async with connected(own_gateway.grpc_target, None) as client:
         stub: Any = HealthStub(client.channel)
 
         async def check(service: str) -> int:
@@ -160,10 +169,10 @@ async def test_health_follows_readiness(gateway: Gateway) -> None:
             await check("loragate.v1.EngineService")
         assert failed.value.code() == grpc.StatusCode.NOT_FOUND
 
-        await gateway.engine.kill()
+        await own_gateway.engine.kill()
         assert (await watch.read()).status == not_serving
         assert [await check(name) for name in names] == [not_serving, not_serving, serving]
-        gateway.lifecycle.begin_drain()
+        own_gateway.lifecycle.begin_drain()
         assert await check(names[2]) == not_serving
 
 

@@ -1,6 +1,5 @@
 """Reasoning through the official client, the real gateway, and a scripted engine."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,8 @@ from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEMPLATE = """{%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' }}
@@ -27,15 +28,19 @@ THOUGHT, ANSWER = "First, Größe.\nThen 🙂.", "Because.\n"
 TEXT = f"<think>\n{THOUGHT}\n</think>\n\n{ANSWER}"
 
 
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return tiny_model.byte_level_tokenizer("<think>", "</think>", *MARKS)
 
 
-@pytest.fixture
-async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    async with stub_engine(tokenizer, max_model_len=4096, chat_template=TEMPLATE) as stub:
-        yield stub
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    return {"max_model_len": 4096, "chat_template": TEMPLATE}
 
 
 async def chat(gateway: Gateway, messages: list[Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -97,6 +102,7 @@ async def test_reasoning_may_be_left_out(gateway: Gateway) -> None:
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_both_names_by_setting(config: Any, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
     async with serving(replace(config, reasoning_content=True), engine, tenants) as gateway:
         await gateway.until_ready()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from interpreted_dot import make_dot_independent_of_position
+from quick_interpreter import make_interpreter_quick
 from simulated_memory import SimulatedMemory, refusing_host_memory
 
 settings.register_profile("kernels", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,6 +19,7 @@ settings.load_profile("kernels")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
     make_dot_independent_of_position()
+    make_interpreter_quick()
 
 if importlib.util.find_spec("loragate") is None:
     sys.path.append(str(Path(__file__).parents[3]))

@@ -10,22 +10,33 @@ import pytest
 
 from loragate.kernels import compile as ahead
 
-ONE_OF_EACH = """
-import sys
+SHRINK = "shrink bfloat16 rows16 k128 splits8"
+THREE_REPORTS = """
+import io, json, sys
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
 from loragate.kernels import compile as ahead
-first = {}
-for variant in ahead.variants():
+
+def report(*options):
+    sys.argv = ["compile", "--target", "cuda:90", *options]
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
+        status = ahead.main()
+    return [status, out.getvalue(), errors.getvalue()]
+
+ahead.ProcessPoolExecutor = lambda: nullcontext(SimpleNamespace(map=map))
+ahead._compile_at = cache(ahead._compile_at)  # some kernels are in several reports
+variants, first = ahead.variants, {}
+for variant in variants():
     first.setdefault(variant.kernel, variant)
 ahead.variants = lambda: list(first.values())
-sys.argv = ["compile", "--target", "cuda:90"]
-sys.exit(ahead.main())
-"""
-SHRINK = "shrink bfloat16 rows16 k128 splits8"
-LOOPS = """
-import sys
-from loragate.kernels.compile import main
-sys.argv = ["compile", "--target", "cuda:90", "--loops"]
-sys.exit(main())
+found = {"one of each": report()}
+ahead.variants = variants
+found["loops"] = report("--loops")
+ahead.BOUNDS = Path(BOUNDS)
+found["raised"] = report("--raise")
+print(json.dumps(found))
 """
 ALL = "import sys; from loragate.kernels.compile import main; sys.exit(main())"
 
@@ -37,10 +48,27 @@ def check_lines(lines: list[str]) -> None:
     assert not [line for line in lines if line.startswith(reads_much) and int(line.split()[-3]) > few]
 
 
-def test_one_variant_of_each_kernel_for_one_architecture() -> None:
-    done = run(ONE_OF_EACH)
+@pytest.fixture(scope="module")
+def bounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a bound that no kernel reaches, and one that a kernel exceeds."""
+    path = tmp_path_factory.mktemp("bounds") / "bounds.json"
+    path.write_text(json.dumps({ahead.place(90): {"rms norm bfloat16 128": 1e6, SHRINK: 1}}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def reports(bounds: Path) -> dict[str, tuple[int, str, str]]:
+    """The status, the output and the errors of three reports: on one variant of each kernel, on the innermost loops,
+    and on the kernels in `bounds`, which it raises."""
+    done = run(f"BOUNDS = {str(bounds)!r}\n{THREE_REPORTS}")
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()[1:]
+    return {name: tuple(found) for name, found in json.loads(done.stdout).items()}
+
+
+def test_one_variant_of_each_kernel_for_one_architecture(reports: dict[str, tuple[int, str, str]]) -> None:
+    status, output, errors = reports["one of each"]
+    assert status == 0, output + errors
+    lines = output.splitlines()[1:]
     assert len(lines) == len({variant.kernel for variant in ahead.variants()})
     check_lines(lines)
 
@@ -55,21 +83,20 @@ def test_all_kernels_for_all_architectures() -> None:
     check_lines(lines)
 
 
-def test_innermost_loops_keep_to_their_bounds_and_stand_in_the_docs() -> None:
-    done = run(LOOPS)
-    assert done.returncode == 0, done.stderr
-    rows = done.stdout.splitlines()
+def test_innermost_loops_keep_to_their_bounds_and_stand_in_the_docs(reports: dict[str, tuple[int, str, str]]) -> None:
+    status, output, errors = reports["loops"]
+    assert status == 0, errors
+    rows = output.splitlines()
     assert len(rows) == len(ahead.LOOP_HEADER) + len(json.loads(ahead.BOUNDS.read_text())[ahead.place(90)])
-    assert set(rows) <= set((ROOT / "docs" / "performance.md").read_text().splitlines()), done.stdout
+    assert set(rows) <= set((ROOT / "docs" / "performance.md").read_text().splitlines()), output
 
 
-def test_a_kernel_below_its_bound_is_rejected_and_bounds_only_rise(tmp_path: Path) -> None:
-    bounds = tmp_path / "bounds.json"
-    bounds.write_text(json.dumps({ahead.place(90): {"rms norm bfloat16 128": 1e6, SHRINK: 1}}))
-    setup = f"from pathlib import Path; from loragate.kernels import compile; compile.BOUNDS = Path({str(bounds)!r})\n"
-    done = run(setup + LOOPS.replace("--loops", "--raise"))
-    assert done.returncode == 1
-    assert "1 of 2 kernels fall below their bound" in done.stderr
+def test_a_kernel_below_its_bound_is_rejected_and_bounds_only_rise(
+    bounds: Path, reports: dict[str, tuple[int, str, str]]
+) -> None:
+    status, _, errors = reports["raised"]
+    assert status == 1
+    assert "1 of 2 kernels fall below their bound" in errors
     raised = json.loads(bounds.read_text())[ahead.place(90)]
     assert raised["rms norm bfloat16 128"] == 1e6
     assert raised[SHRINK] > 1
@@ -108,12 +135,14 @@ sys.exit(ahead.main())
     assert int(spilled) > 0
 
 
-def test_an_unknown_target_is_rejected_by_name() -> None:
-    done = run(
-        "import sys; sys.argv = ['compile', '--target', 'cuda:12']; from loragate.kernels.compile import main; main()"
-    )
-    assert done.returncode == 2
-    assert "cuda:12" in done.stderr
+def test_an_unknown_target_is_rejected_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compile", "--target", "cuda:12"])
+    with pytest.raises(SystemExit) as exited:
+        ahead.main()
+    assert exited.value.code == 2
+    assert "cuda:12" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from loragate.kernels.attention_rows import PrefillRows
 from loragate.kernels.gpu import prefill_attention as kernels
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.kv_cache import LayerCache
-from loragate.kernels.paged_attention import write_kv
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -65,7 +64,7 @@ def test_any_split_of_the_prompt_computes_the_same(variant: str) -> None:
 def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dtype) -> None:
     _, (places,), (keys,), (values,) = filled_cache([61])
     small = QuantizedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
-    write_kv(small, places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
+    small.write(places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
     query = torch.randn(HEADS, 21, DIM, generator=torch.Generator().manual_seed(1))
     out = attend(query, small, places, 40, variant)
     stored = (part.cpu() for part in small.gather(places.to(DEVICE)))

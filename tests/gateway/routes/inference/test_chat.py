@@ -1,9 +1,18 @@
 """Chat completions through the official client."""
 
+import pytest
+
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 QUESTION = [{"role": "user", "content": "A question about stars"}]
+
+
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 async def test_a_response_that_is_not_streamed(gateway: Gateway) -> None:

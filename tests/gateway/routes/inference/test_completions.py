@@ -6,6 +6,13 @@ from openai import BadRequestError
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
+
 
 async def test_one_text(gateway: Gateway) -> None:
     gateway.engine.respond_with(" lazy dog.")

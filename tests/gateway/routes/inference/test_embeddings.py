@@ -13,7 +13,14 @@ from tests.gateway.routes.inference.test_rejections import rejected
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 URL = "/v1/embeddings"
+
+
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 async def created(gateway: Gateway, **fields: Any) -> dict[str, Any]:
@@ -116,10 +123,10 @@ async def test_an_adapter_by_name_and_version(gateway: Gateway, upload: Any) -> 
 
 
 async def test_another_tenant_s_adapter_is_not_found(gateway: Gateway, upload: Any) -> None:
-    await upload("mine")
+    await upload("foreign")
     async with gateway.openai(gateway.other_key) as client:
         with pytest.raises(NotFoundError) as caught:
-            await client.embeddings.create(model="mine", input="x")
+            await client.embeddings.create(model="foreign", input="x")
     assert caught.value.code == "model_not_found"
     assert gateway.engine.submits == []
 
@@ -199,9 +206,10 @@ async def test_one_failure_fails_the_request_and_ends_the_rest(gateway: Gateway,
     assert await engine.aborted.get() in {submit.request_id for submit in engine.submits}
 
 
-async def test_while_the_engine_is_down(gateway: Gateway) -> None:
-    await gateway.engine.kill()
-    async with gateway.http() as http:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_while_the_engine_is_down(own_gateway: Gateway) -> None:
+    await own_gateway.engine.kill()
+    async with own_gateway.http() as http:
         while (await http.get("/readyz")).status_code == 200:
             await asyncio.sleep(0.01)
         response = await http.post(URL, json={"model": MODEL_ID, "input": "x"})
@@ -209,11 +217,12 @@ async def test_while_the_engine_is_down(gateway: Gateway) -> None:
     assert response.json()["error"]["code"] == "engine_unavailable"
 
 
-async def test_the_models_own_width_may_be_asked_for(gateway: Gateway) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_the_models_own_width_may_be_asked_for(own_gateway: Gateway) -> None:
     body = {"model": MODEL_ID, "input": "x", "metadata": {"a": "b"}, "safety_identifier": "u", "store": False}
-    async with gateway.http() as http:
-        gateway.services.link.base.manifest.output_head = "model.layers.0.self_attn.q_proj"
-        width = gateway.services.link.base.width
+    async with own_gateway.http() as http:
+        own_gateway.services.link.base.manifest.output_head = "model.layers.0.self_attn.q_proj"
+        width = own_gateway.services.link.base.width
         assert (await http.post(URL, json={**body, "dimensions": width})).status_code == 200
         answer = await http.post(URL, json={**body, "dimensions": width - 1})
     assert answer.status_code == 400

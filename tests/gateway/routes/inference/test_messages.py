@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from tests.gateway.routes.inference.test_openai_types import CALL
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEMPLATE = """{% if tools %}tools: {{ tools | tojson }}
 {% endif %}{%- for message in messages %}
@@ -46,15 +47,19 @@ RETURNED = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}
 THOUGHT = "<think>Who knows?</think>It is fine."
 
 
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return tiny_model.byte_level_tokenizer("<think>", "</think>")
 
 
-@pytest.fixture
-async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    async with stub_engine(tokenizer, max_model_len=1024, chat_template=TEMPLATE) as stub:
-        yield stub
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    return {"max_model_len": 1024, "chat_template": TEMPLATE}
 
 
 async def post(gateway: Gateway, status: int = 200, *, path: str = "/v1/messages", **fields: Any) -> dict[str, Any]:
@@ -346,12 +351,13 @@ async def test_counting_tokens(gateway: Gateway) -> None:
         assert "'max_tokens'" in limited.json()["error"]["message"]
 
 
-async def test_counting_is_charged(gateway: Gateway) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_counting_is_charged(own_gateway: Gateway) -> None:
     body = {name: value for name, value in ASK.items() if name != "max_tokens"}
-    async with gateway.admin() as http:
+    async with own_gateway.admin() as http:
         patch = {"limits": {"requests_per_minute": 2, "tokens_per_minute": 6000}}
-        assert (await http.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json=patch)).status_code == 200
-    async with gateway.http() as http:
+        assert (await http.patch(f"/admin/v1/tenants/{own_gateway.tenant_id}", json=patch)).status_code == 200
+    async with own_gateway.http() as http:
         counted = [await http.post("/v1/messages/count_tokens", json=body | {"system": "x" * 900}) for _ in range(2)]
         assert [each.status_code for each in counted] == [200, 200]
         first, second = (int(each.headers["x-ratelimit-remaining-tokens"]) for each in counted)
@@ -362,11 +368,12 @@ async def test_counting_is_charged(gateway: Gateway) -> None:
             assert "retry-after" in limited.headers
 
 
-async def test_only_messages_are_usage(gateway: Gateway) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_only_messages_are_usage(own_gateway: Gateway) -> None:
     body = {name: value for name, value in ASK.items() if name != "max_tokens"}
-    async with gateway.http() as http:
+    async with own_gateway.http() as http:
         assert (await http.post("/v1/messages/count_tokens", json=body)).status_code == 200
-        await post(gateway)
+        await post(own_gateway)
         async with asyncio.timeout(30):
             while not (rows := (await http.get("/v1/usage", params={"group_by": "endpoint"})).json()["data"]):
                 await asyncio.sleep(0.02)
@@ -415,17 +422,19 @@ async def test_other_errors_have_the_same_form(gateway: Gateway) -> None:
     assert unaffected.json()["error"]["code"] == "unknown_url"
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_a_body_that_is_too_large(small_gateway: Gateway) -> None:
     answer = await post(small_gateway, 413, system="x" * 5000)
     assert answer["error"]["type"] == "request_too_large"
 
 
-async def test_the_server_is_shutting_down(gateway: Gateway) -> None:
-    gateway.lifecycle.begin_drain()
+@pytest.mark.asyncio(loop_scope="function")
+async def test_the_server_is_shutting_down(own_gateway: Gateway) -> None:
+    own_gateway.lifecycle.begin_drain()
     try:
-        assert (await post(gateway, 503))["error"]["type"] == "api_error"
+        assert (await post(own_gateway, 503))["error"]["type"] == "api_error"
     finally:
-        gateway.lifecycle.draining = False
+        own_gateway.lifecycle.draining = False
 
 
 @pytest.mark.parametrize(
@@ -457,6 +466,7 @@ async def test_a_budget_that_cannot_be_kept(tmp_path: Path) -> None:
             assert [block["type"] for block in answer["content"]] == ["thinking", "text"]
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_a_model_without_a_chat_template(config: Any, engine: StubEngine, tenants: Any) -> None:
     engine.manifest.chat_template = ""
     async with serving(config, engine, tenants) as gateway:

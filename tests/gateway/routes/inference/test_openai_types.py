@@ -1,20 +1,18 @@
 """Responses and stream events in the official client's own types, without a field too few or too many."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from openai.types import Completion, CreateEmbeddingResponse, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, TypeAdapter
-from tokenizers import Tokenizer
 
 from tests.gateway import tiny_model
-from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.running_gateway import Gateway
-from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 CHAT: dict[str, Any] = {"model": MODEL_ID, "messages": [{"role": "user", "content": "What is the weather?"}]}
@@ -23,9 +21,13 @@ USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": Tru
 
 
 @pytest.fixture
-async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    async with stub_engine(tokenizer, max_model_len=1024, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
-        yield stub
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    return {"max_model_len": 1024, "chat_template": tiny_model.TOOLS_TEMPLATE}
 
 
 def read(shape: type[BaseModel], document: Any, *ours: str) -> Any:

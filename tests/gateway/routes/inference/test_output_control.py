@@ -16,7 +16,14 @@ from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 from tests.gateway.tools.test_requests import nested, tool
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 SCHEMA = {"type": "object", "properties": {"z": {"type": "integer"}, "a": {}}, "required": ["z"]}
+
+
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 def json_schema(**fields: Any) -> dict[str, Any]:
@@ -164,11 +171,16 @@ async def test_stop_strings_still_apply(gateway: Gateway) -> None:
     assert answer.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.asyncio(loop_scope="function")
 class TestWithTools:
     @pytest.fixture
     async def engine(self, tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
         async with stub_engine(tokenizer, chat_template="{{ tools }}{{ messages[0].content }}") as stub:
             yield stub
+
+    @pytest.fixture
+    def gateway(self, own_gateway: Gateway) -> Gateway:
+        return own_gateway
 
     async def test_calls_remain_possible_with_a_format(self, gateway: Gateway) -> None:
         """Where a call is forced, there is no message to constrain."""

@@ -1,29 +1,31 @@
 """Logprobs of prompts: `echo` with `logprobs`, `prompt_logprobs`, and requests that generate nothing."""
 
-from collections.abc import AsyncIterator
 from operator import itemgetter
 from typing import Any
 
 import httpx
 import pytest
-from tokenizers import Tokenizer
 
 from loragate.gateway.generation.prompt_logprobs import MAX_PROMPT_LOGPROBS
 from tests.gateway import tiny_model
-from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.metering.test_accounting import billed
 from tests.gateway.running_gateway import Gateway
-from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = "The quick 日本 fox"
 MESSAGES = [{"role": "user", "content": "Hello there"}]
 
 
 @pytest.fixture
-async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    async with stub_engine(tokenizer, max_model_len=8192, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
-        yield stub
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    return {"max_model_len": 8192, "chat_template": tiny_model.TOOLS_TEMPLATE}
 
 
 async def post(gateway: Gateway, path: str = "/v1/completions", **body: Any) -> httpx.Response:
@@ -196,14 +198,15 @@ async def test_the_largest_response(gateway: Gateway) -> None:
     check_prompt(choice["prompt_logprobs"], prompt, 20)
 
 
-async def test_prompts_count_as_ever(gateway: Gateway) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_prompts_count_as_ever(own_gateway: Gateway) -> None:
     """For the limits and the bill, once each: a request that generates nothing costs its prompt."""
-    async with gateway.admin() as admin:
-        await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json={"limits": {"tokens_per_minute": 6000}})
+    async with own_gateway.admin() as admin:
+        await admin.patch(f"/admin/v1/tenants/{own_gateway.tenant_id}", json={"limits": {"tokens_per_minute": 6000}})
     prompts = [[5] * 1000, [6] * 800]
-    response = await post(gateway, prompt=prompts, echo=True, logprobs=1, max_tokens=0)
+    response = await post(own_gateway, prompt=prompts, echo=True, logprobs=1, max_tokens=0)
     assert 4100 <= int(response.headers["x-ratelimit-remaining-tokens"]) <= 4300
-    assert (await post(gateway, prompt=prompts * 3, echo=True, logprobs=1, max_tokens=0)).status_code == 429
-    totals = await billed(gateway, 1)
+    assert (await post(own_gateway, prompt=prompts * 3, echo=True, logprobs=1, max_tokens=0)).status_code == 429
+    totals = await billed(own_gateway, 1)
     assert (totals["prompt_tokens"], totals["completion_tokens"]) == (1800, 0)
     assert (totals["computed_prompt_tokens"], totals["generated_tokens"]) == (1800, 0)

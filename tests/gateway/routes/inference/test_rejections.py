@@ -15,8 +15,15 @@ from loragate.gateway.schemas.inference.tokens import DetokenizeRequest, Tokeniz
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MESSAGES = [{"role": "user", "content": "secret words"}]
 NAMES = ("mine", "mine:1", "mine@default", "none", "none:1", "a b", "x:y:z", "x@", "ft:job", "é")
+
+
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 async def rejected(gateway: Gateway, body: object, url: str = "/v1/chat/completions") -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any, get_args
 
 import httpx
@@ -10,14 +9,13 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
-from tokenizers import Tokenizer
 
 from tests.gateway import tiny_model
-from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.routes.inference.test_openai_types import CALL, read
 from tests.gateway.running_gateway import Gateway
-from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER: dict[str, Any] = {"type": "function", "name": "weather", "parameters": PARAMETERS}
@@ -42,16 +40,20 @@ CONVERSATION: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
+
+
 class Place(BaseModel):
     """The schema of a response."""
 
     city: str
 
 
-@pytest.fixture
-async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    async with stub_engine(tokenizer, max_model_len=1024, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
-        yield stub
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    return {"max_model_len": 1024, "chat_template": tiny_model.TOOLS_TEMPLATE}
 
 
 async def events_of(gateway: Gateway, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -284,13 +286,17 @@ async def test_a_failure_before_the_first_event_is_an_ordinary_error(gateway: Ga
             await client.responses.create(model="nobodys", input="x")
 
 
-async def test_a_failure_during_the_stream_is_its_last_event(gateway: Gateway) -> None:
-    gateway.engine.pause_after = 3
-    async with gateway.http() as http, http.stream("POST", "/v1/responses", json=ASK | {"stream": True}) as response:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_failure_during_the_stream_is_its_last_event(own_gateway: Gateway) -> None:
+    own_gateway.engine.pause_after = 3
+    async with (
+        own_gateway.http() as http,
+        http.stream("POST", "/v1/responses", json=ASK | {"stream": True}) as response,
+    ):
         lines = response.aiter_lines()
         while "output_text.delta" not in await anext(lines):
             pass
-        await gateway.engine.kill()
+        await own_gateway.engine.kill()
         rest = [line async for line in lines]
     last = json.loads([line for line in rest if line.startswith("data: ")][-1].removeprefix("data: "))
     assert last["type"] == "response.failed"
@@ -300,8 +306,9 @@ async def test_a_failure_during_the_stream_is_its_last_event(gateway: Gateway) -
     read(_type_of(last), last, "store")
 
 
-async def test_metered_usage_equals_the_reported_usage(gateway: Gateway) -> None:
-    async with gateway.openai() as client, gateway.http() as http:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_metered_usage_equals_the_reported_usage(own_gateway: Gateway) -> None:
+    async with own_gateway.openai() as client, own_gateway.http() as http:
         reported = [(await client.responses.create(**ASK)).usage]
         async with client.responses.stream(**ASK) as stream:
             reported.append((await stream.get_final_response()).usage)

@@ -8,8 +8,15 @@ from tokenizers import Tokenizer
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 HELLO = [{"role": "user", "content": "Hello"}]
 TURN = "<|im_start|>user\nHello<|im_end|>\n"
+
+
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 async def post(gateway: Gateway, path: str, status: int = 200, **body: Any) -> Any:
@@ -89,18 +96,18 @@ async def test_models_and_keys_are_as_for_completions(gateway: Gateway) -> None:
 
 
 async def test_the_limits_of_requests_and_of_tokens_hold(gateway: Gateway, upload: Any) -> None:
-    await upload("mine")
+    await upload("limited")
     async with gateway.http() as http:
         for limits, path, body in (
             ({"requests_per_minute": 2}, "/tokenize", {"prompt": "x"}),
             ({"tokens_per_minute": 20}, "/detokenize", {"tokens": [1] * 10}),
         ):
-            patched = await http.patch("/v1/adapters/mine", json={"limits": limits})
+            patched = await http.patch("/v1/adapters/limited", json={"limits": limits})
             assert patched.status_code == 200, patched.text
-            answers = [await http.post(path, json={"model": "mine", **body}) for _ in range(3)]
+            answers = [await http.post(path, json={"model": "limited", **body}) for _ in range(3)]
             assert [each.status_code for each in answers] == [200, 200, 429]
-            assert answers[0].headers["x-loragate-adapter"].startswith("mine:1@")
+            assert answers[0].headers["x-loragate-adapter"].startswith("limited:1@")
             kind = next(iter(limits)).partition("_")[0]
             assert answers[0].headers[f"x-ratelimit-limit-{kind}"] == str(limits[f"{kind}_per_minute"])
-            lifted = await http.patch("/v1/adapters/mine", json={"limits": dict.fromkeys(limits)})
+            lifted = await http.patch("/v1/adapters/limited", json={"limits": dict.fromkeys(limits)})
             assert lifted.status_code == 200
