@@ -61,6 +61,9 @@ def does_engine_answer() -> bool:
                 return is_answered(plain, b"\x86")
             context = unverified_tls()
             context.set_alpn_protocols(["h2"])
+            own = os.environ.get("LORAGATE_ENGINE_CLIENT_CERT")
+            if own:
+                context.load_cert_chain(own, os.environ.get("LORAGATE_ENGINE_CLIENT_KEY"))
             with context.wrap_socket(plain) as encrypted:
                 return is_answered(encrypted, b"\x87")
     except OSError:

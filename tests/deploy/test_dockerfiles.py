@@ -91,14 +91,16 @@ def test_the_context_has_all_parts_of_the_wheel_and_nothing_else() -> None:
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert rules[0] == "*"
     kept = {rule[1:] for rule in rules if rule.startswith("!")}
-    folders = {folder.split("/")[0] for folder in PROJECT["tool"]["setuptools"]["package-dir"].values()}
+    packages = PROJECT["tool"]["setuptools"]["package-dir"].values()
+    folders = {folder if folder.startswith("deploy/") else folder.split("/")[0] for folder in packages}
     copied = {"deploy/docker/healthcheck.py", "deploy/docker/install-packages", "requirements"}
     read = {"pyproject.toml", PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]}
     assert kept == folders | copied | read
     assert all((ROOT / name).exists() for name in kept)
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     ignored = [rule.removeprefix("**/") for rule in rules if rule.startswith("**/")]
-    lost = [name for name in listed.splitlines() if name.split("/")[0] in folders and _is_ignored(name, ignored)]
+    shipped = tuple(f"{folder}/" for folder in folders)
+    lost = [name for name in listed.splitlines() if name.startswith(shipped) and _is_ignored(name, ignored)]
     assert not lost
 
 

@@ -116,7 +116,8 @@ def test_no_secret_is_in_the_files() -> None:
     assert not list(of_kind(EVERYTHING, "Secret"))
     for each in CONTAINERS:
         plain = {variable["name"] for variable in each.spec.get("env", []) if "value" in variable}
-        assert not [name for name in plain if SECRET.search(name) and not name.startswith("LORAGATE_TLS_")]
+        files = {"LORAGATE_TLS_KEY", "LORAGATE_ENGINE_CLIENT_KEY"}
+        assert not [name for name in plain - files if SECRET.search(name)]
     assert not [name for name in settings_of(BASE) if SECRET.search(name)]
 
 
@@ -179,16 +180,23 @@ def test_each_part_accepts_its_settings(
     engine = settings_of_part("engine")
     assert engine.engine.id == "name-0"
     assert engine.engine.advertise == "name-0.loragate-engine.namespace-0.svc:50100"
-    check_target(engine.engine.advertise, engine.engine_ca)
+    check_target(engine.engine.advertise, engine.engine_tls)
     secret, *_ = engine_secrets(engine)
     check_access(
         engine.engine.config(
-            str(engine.model), engine.data_dir, secret=secret, tls_cert=engine.tls_cert, tls_key=engine.tls_key
+            str(engine.model),
+            engine.data_dir,
+            secret=secret,
+            tls_cert=engine.tls_cert,
+            tls_key=engine.tls_key,
+            tls_client_ca=engine.tls_client_ca,
         )
     )
     assert (engine.secret_key, secret) == (None, config.engine_secret)
 
     worker = settings_of_part("finetune-worker")
+    for client in (gateway, worker):
+        check_target(engine.engine.advertise, client.engine_tls)
     assert (worker.first_engine, worker.more_engines) == (None, ())
     assert (worker.model, worker.blob_url, worker.secret_key) == (engine.model, gateway.blob_url, gateway.secret_key)
 

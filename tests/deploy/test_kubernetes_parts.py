@@ -23,7 +23,7 @@ from secret_files import make_secrets
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ROOT = FOLDER.parent.parent
-SECRETS = {"tls": "tls", "engine": "engine"}  # the folders of /etc/loragate, and the files that they have here
+SECRETS = ("tls", "engine", "client")  # the folders of /etc/loragate; here the files have these names
 
 
 class Parts:
@@ -74,7 +74,8 @@ class Parts:
         if not value.startswith("/etc/loragate/"):
             return value
         _, _, _, secret, file = value.split("/")
-        return str(self._folder / file.replace("tls.", f"{SECRETS[secret]}."))
+        assert secret in SECRETS
+        return str(self._folder / file.replace("tls.", f"{secret}."))
 
 
 def free_port() -> int:

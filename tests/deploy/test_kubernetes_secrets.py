@@ -39,7 +39,7 @@ def test_secrets_are_new_and_only_their_owner_reads_them(
     assert made["LORAGATE_REDIS_URL"] == f"redis://:{made['REDIS_PASSWORD']}@loragate-redis:6379"
     assert "RANDOM" not in "".join(made.values())
     written = [path for path in tmp_path.iterdir() if path.suffix in (".env", ".crt", ".key")]
-    assert len(written) == 7
+    assert len(written) == 9
     assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
     sources = kustomization(tmp_path)["secretGenerator"]
     named = [each.partition("=")[2] or each for source in sources for each in source.get("files", source.get("envs"))]
@@ -63,11 +63,23 @@ def test_certificates_hold_for_their_names(tmp_path: Path) -> None:
     shake_hands(tmp_path, "loragate-engine", "engine")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shake_hands(tmp_path, "loragate-engine", "tls")
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"unsuitable certificate purpose|unsupported certificate"):
+        shake_hands(tmp_path, "loragate-client", "client")
 
 
 def test_another_run_renews_the_certificates_only(tmp_path: Path) -> None:
     make_secrets(tmp_path)
-    names = ("loragate.env", "ca.crt", "ca.key", "tls.crt", "tls.key", "engine.crt", "engine.key")
+    names = (
+        "loragate.env",
+        "ca.crt",
+        "ca.key",
+        "tls.crt",
+        "tls.key",
+        "engine.crt",
+        "engine.key",
+        "client.crt",
+        "client.key",
+    )
     before = {name: (tmp_path / name).read_bytes() for name in names}
     make_secrets(tmp_path)
     kept = {name for name in names if (tmp_path / name).read_bytes() == before[name]}
@@ -80,7 +92,7 @@ def test_what_it_writes_is_not_committed(tmp_path: Path) -> None:
     written = [path.name for path in tmp_path.iterdir() if path.suffix in (".env", ".crt", ".key")]
     command = ["git", "check-ignore", *(f"deploy/kubernetes/secrets/{name}" for name in written)]
     ignored = subprocess.run(command, cwd=FOLDER.parent.parent, capture_output=True, text=True, check=True).stdout
-    assert len(ignored.split()) == len(written) == 7
+    assert len(ignored.split()) == len(written) == 9
 
 
 def test_it_is_plain_shell() -> None:
