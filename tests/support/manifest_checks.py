@@ -135,8 +135,9 @@ def check_policy(spec: Document, documents: list[Document]) -> None:
         check_ports(rule, targets)
         assert all(selected(documents, peer["podSelector"]) for peer in rule["from"] if "podSelector" in peer)
     for rule in spec.get("egress", []):
-        for peer in rule["to"]:
-            check_ports(rule, selected(documents, peer["podSelector"]) if "podSelector" in peer else [])
+        for peer in rule.get("to", []):
+            assert selected(documents, peer["podSelector"])
+            check_ports(rule, selected(documents, peer["podSelector"]))
 
 
 def check_ports(rule: Document, pods: Iterable[Container]) -> None:

@@ -34,7 +34,7 @@ NOT_RUN = [
         "tests/deploy/test_kubernetes_rendered.py::test_an_installation_is_whole",
     ),
     (
-        "docs/kubernetes.md: in_gateway=",
+        "docs/kubernetes.md: in_gateway()",
         "needs a cluster; the test runs the same commands beside the same parts",
         "tests/deploy/test_kubernetes_parts.py::test_from_nothing_to_an_answer",
     ),
