@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from scored_prompts import check, scored_prompt
+from thinned import thinned
 from tiny_models import CONFIGS, VOCABULARY, add_adapter, final_states, greedy, make_model, prompt_logprobs
 from transformers import PreTrainedModel
 
@@ -42,6 +43,11 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     engine.close()
 
 
+def some(*architectures: str) -> pytest.MarkDecorator:
+    """Leave what other architectures do in the same way to the long tests."""
+    return pytest.mark.parametrize("case", thinned(sorted(CONFIGS), architectures), indirect=True, scope="module")
+
+
 def _prompts(count: int) -> list[list[int]]:
     rng = random.Random(5)
     lengths = [1, 2, 300, *(rng.randint(3, 120) for _ in range(count - 3))]
@@ -64,9 +70,8 @@ def test_a_mixed_batch_equals_peft(case: Case) -> None:
     assert engine.core.adapters.counters.evictions > 0, "more adapters than slots were to page"
 
 
-def test_neighbours_that_leave_change_nothing(
-    case: Case,
-) -> None:
+@some("llama", "gemma3_text", "mixtral")
+def test_neighbours_that_leave_change_nothing(case: Case) -> None:
     model, adapters, engine = case
     prompts = _prompts(6)
     leavers = [engine.submit(p, "r64", max_tokens=100) for p in prompts[3:]]
@@ -78,6 +83,7 @@ def test_neighbours_that_leave_change_nothing(
     assert engine.tokens(stayer) == greedy(model, prompts[3], 30, adapters["r8"])
 
 
+@some("llama", "gemma3_text", "gpt2", "gpt_oss", "mixtral", "opt")
 def test_embeddings_equal_peft_in_batches_with_generation(case: Case) -> None:
     model, adapters, engine = case
     prompts = _prompts(12)

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -96,11 +97,27 @@ def add_adapter(model: PreTrainedModel, directory: Path, seed: int, std: float =
     return directory
 
 
+_MOST_KEPT = 8
+_kept: WeakKeyDictionary[PreTrainedModel, dict[tuple[object, ...], PeftModel]] = WeakKeyDictionary()
+
+
+def _with_adapter(model: PreTrainedModel, adapter: Path) -> Any:
+    """Return a copy of the model with the adapter applied by PEFT. Making it takes longer than a few tokens do; it is
+    kept until the adapter, a weight or the configuration changes."""
+    weights = tuple((id(each), each.data_ptr(), each._version) for each in (*model.parameters(), *model.buffers()))
+    files = tuple(file.read_bytes() for file in sorted(adapter.iterdir()) if file.is_file())
+    key = (model.config.to_json_string(), weights, files)
+    kept = _kept.setdefault(model, {})
+    if key not in kept:
+        while len(kept) >= _MOST_KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = PeftModel.from_pretrained(copy.deepcopy(model), adapter)
+    return kept[key]
+
+
 def final_states(model: PreTrainedModel, prompt: Sequence[int], adapter: Path | None = None) -> Tensor:
     """Return transformers' last hidden states [tokens, hidden], with the adapter applied by PEFT."""
-    oracle: Any = copy.deepcopy(model)
-    if adapter is not None:
-        oracle = PeftModel.from_pretrained(oracle, adapter).get_base_model()
+    oracle: Any = model if adapter is None else _with_adapter(model, adapter).get_base_model()
     inner = getattr(oracle, oracle.base_model_prefix).eval()
     with torch.inference_mode():
         states: Tensor = inner(input_ids=torch.tensor([list(prompt)]), use_cache=False).last_hidden_state[0]
@@ -125,7 +142,7 @@ def prompt_logprobs(model: PreTrainedModel, prompt: Sequence[int], adapter: Path
 
 def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapter: Path | None = None) -> list[int]:
     """Return the greedy tokens of transformers with the adapter applied by PEFT. The model is not changed."""
-    oracle: Any = model if adapter is None else PeftModel.from_pretrained(copy.deepcopy(model), adapter)
+    oracle: Any = model if adapter is None else _with_adapter(model, adapter)
     oracle.eval()
     tokens = torch.tensor([list(prompt)])
     extra = {} if adapter is None else get_alora_offsets_for_generate(oracle, input_ids=tokens)
