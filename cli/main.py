@@ -11,7 +11,6 @@ from loragate.cli.commands import (
     admin_keys,
     audit,
     backup,
-    certs,
     chat,
     demo,
     doctor,
@@ -20,11 +19,11 @@ from loragate.cli.commands import (
     finetune,
     finetune_worker,
     gateway,
-    init,
     keys,
     panel,
     secrets,
     serve,
+    setup,
     tenants,
 )
 from loragate.cli.errors import CliError
@@ -77,7 +76,7 @@ def main(
         exit_when_parent_dies(parent)
 
 
-app.command()(init.init)
+app.command()(setup.init)
 app.command()(serve.serve)
 app.command()(engine.engine)
 app.command()(gateway.gateway)
@@ -93,7 +92,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(admin_keys.app, name="admin-keys")
 app.add_typer(audit.app, name="audit")
 app.add_typer(secrets.app, name="secrets")
-app.command()(certs.certs)
+app.command()(setup.certs)
 app.add_typer(demo.app, name="demo")
 app.command()(backup.backup)
 app.command()(backup.restore)

@@ -1,5 +1,6 @@
 """The engine's unary calls, for those that send it no requests."""
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -40,6 +41,7 @@ class EngineCalls:
         self._certificate_name = certificate_name
         self._metadata = metadata_of(secret, previous_secrets)
         self._channel: grpc.aio.Channel | None = None
+        self._closing: set[asyncio.Task[None]] = set()  # of channels with earlier certificates
 
     async def start(self) -> None:
         """Open the channel, which connects with the first call."""
@@ -47,6 +49,8 @@ class EngineCalls:
 
     async def close(self) -> None:
         """Close the channel."""
+        for closing in self._closing:
+            closing.cancel()
         if self._channel is not None:
             await self._channel.close(None)
 
@@ -73,11 +77,13 @@ class EngineCalls:
         response: pb.TraceResponse = await self._call(call)
         return response.json
 
-    async def _use_renewed_certificates(self) -> None:
+    def _use_renewed_certificates(self) -> None:
         """Open a new channel if the files of the certificates have changed."""
         if self._channel is not None and self._tls is not None and files_version(self._tls.paths) != self._tls_version:
             before, self._channel = self._channel, self._open_channel()
-            await before.close(None)
+            closing = asyncio.create_task(before.close(CALL_SECONDS))  # once the calls on it have ended
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _open_channel(self) -> grpc.aio.Channel:
         if self._tls is None or is_unix(self._target):

@@ -105,7 +105,7 @@ class GrpcEngineClient(EngineCalls):
         task, failures = asyncio.current_task(), 0
         assert task is not None
         while True:
-            await self._use_renewed_certificates()
+            self._use_renewed_certificates()
             assert self._channel is not None
             session = Session(self._channel, self._source, self._metadata, self._heartbeat_timeout, self._served)
             session.send(pb.ClientFrame(pins=self._pins))
