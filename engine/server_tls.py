@@ -49,7 +49,7 @@ class Reloaded(Generic[T]):
         self._paths = tuple(paths)
         self._build = build
         self._lock = threading.Lock()  # gRPC asks in threads of its own
-        self._version = files_version(self._paths)
+        self._version = _version(self._paths)
         self._value = build()
 
     def current(self) -> T:
@@ -66,7 +66,7 @@ class Reloaded(Generic[T]):
             return None if self._value is before else self._value
 
     def _look(self) -> None:
-        version = files_version(self._paths)
+        version = _version(self._paths)
         if version == self._version:
             return
         self._version = version
@@ -82,8 +82,7 @@ class Reloaded(Generic[T]):
         return ", ".join(map(str, self._paths))
 
 
-def files_version(paths: Sequence[Path]) -> tuple[tuple[int, ...] | None, ...]:
-    """Return what differs once one of the files was replaced."""
+def _version(paths: Sequence[Path]) -> tuple[tuple[int, ...] | None, ...]:
     return tuple(map(_file_version, paths))
 
 

@@ -9,7 +9,7 @@ from benchmarks.fleet.engine import SimulatedEngine
 from benchmarks.fleet.workload import Arrival
 from loragate.engine.fleet.placement import AdapterId, Candidate, Placement
 from loragate.engine.fleet.rendezvous import ranked
-from loragate.engine.fleet.replica_sets import Demand, SetSize, members, resize
+from loragate.engine.fleet.replica_sets import Demand, SetSize, resize
 from loragate.engine.sequence.request import AdapterKey
 
 Engines = Mapping[str, SimulatedEngine]
@@ -89,7 +89,7 @@ class ReplicaSets:
 def sets_of(shares: Mapping[AdapterKey, float], weights: Mapping[str, float]) -> dict[str, set[str]]:
     """Return the replica set of each adapter, if their demand is this and lasts."""
     sizes = {key: resize(SetSize(), Demand(share), len(weights), 0.0) for key, share in shares.items()}
-    return {_name(key): set(members(_name(key), size.engines, weights)) for key, size in sizes.items()}
+    return {_name(key): set(ranked(_name(key), weights)[: size.engines]) for key, size in sizes.items()}
 
 
 def _candidate(engine: SimulatedEngine) -> Candidate:

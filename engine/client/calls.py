@@ -1,7 +1,9 @@
 """The engine's unary calls, for those that send it no requests."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import grpc
@@ -11,7 +13,7 @@ from loragate.engine.client.channel_options import CLIENT_OPTIONS
 from loragate.engine.client.client import CALL_SECONDS
 from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.link_security import LinkTls, is_unix, metadata_of
-from loragate.engine.server_tls import files_version
+from loragate.engine.server_tls import Reloaded
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -36,8 +38,8 @@ class EngineCalls:
         engine's, if that is not the target's.
         """
         self._target = target
-        self._tls = tls
-        self._tls_version: object = None  # of the files that the channel was opened with
+        self._tls = None if is_unix(target) else tls
+        self._credentials: Reloaded[grpc.ChannelCredentials] | None = None
         self._certificate_name = certificate_name
         self._metadata = metadata_of(secret, previous_secrets)
         self._channel: grpc.aio.Channel | None = None
@@ -45,6 +47,8 @@ class EngineCalls:
 
     async def start(self) -> None:
         """Open the channel, which connects with the first call."""
+        if self._tls is not None:
+            self._credentials = Reloaded(self._tls.paths, partial(_credentials, self._tls))
         self._channel = self._open_channel()
 
     async def close(self) -> None:
@@ -78,23 +82,20 @@ class EngineCalls:
         return response.json
 
     def _use_renewed_certificates(self) -> None:
-        """Open a new channel if the files of the certificates have changed."""
-        if self._channel is not None and self._tls is not None and files_version(self._tls.paths) != self._tls_version:
+        """Open a new channel if the files of the certificates have changed, and can be used."""
+        if self._channel is not None and self._credentials is not None and self._credentials.changed() is not None:
             before, self._channel = self._channel, self._open_channel()
             closing = asyncio.create_task(before.close(CALL_SECONDS))  # once the calls on it have ended
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
     def _open_channel(self) -> grpc.aio.Channel:
-        if self._tls is None or is_unix(self._target):
+        if self._credentials is None:
             return grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
         options: list[tuple[str, int | str]] = [*CLIENT_OPTIONS]
         if self._certificate_name is not None:
             options.append(("grpc.ssl_target_name_override", self._certificate_name))
-        self._tls_version = files_version(self._tls.paths)
-        key, cert = (None if each is None else each.read_bytes() for each in (self._tls.key, self._tls.cert))
-        credentials = grpc.ssl_channel_credentials(self._tls.ca.read_bytes(), key, cert)
-        return grpc.aio.secure_channel(self._target, credentials, options=options)
+        return grpc.aio.secure_channel(self._target, self._credentials.current(), options=options)
 
     def _stub(self) -> pb_grpc.EngineServiceStub:
         if self._channel is None:
@@ -106,3 +107,11 @@ class EngineCalls:
             return await call
         except grpc.aio.AioRpcError as error:
             raise EngineUnavailable(f"the engine does not respond ({error.code().name})") from error
+
+
+def _credentials(tls: LinkTls) -> grpc.ChannelCredentials:
+    """Return what a client shows and trusts. Raise OSError for files that cannot be used."""
+    if tls.cert is not None:  # gRPC would notice a key of another certificate only when it connects
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(tls.cert, tls.key, password="")
+    key, cert = (None if each is None else each.read_bytes() for each in (tls.key, tls.cert))
+    return grpc.ssl_channel_credentials(tls.ca.read_bytes(), key, cert)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from time import monotonic
 
-from loragate.engine.client.client import EngineClient
+from loragate.engine.client.client import CALL_SECONDS, EngineClient
 from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.fleet.addresses import EngineAddress
 from loragate.engine.fleet.placement import AdapterId, Candidate
@@ -109,6 +109,11 @@ class Member:
             self._replicas.pop((each.tenant_id, each.digest), None)
         self.client.retire(adapters)
 
+    async def holdings(self, *, timeout_seconds: float = CALL_SECONDS) -> dict[AdapterId, pb.Held]:
+        """Return what the engine holds of each adapter. Raise EngineUnavailable."""
+        inventory = await self.client.inventory(timeout_seconds=timeout_seconds)
+        return {(each.adapter.tenant_id, each.adapter.digest): each for each in inventory.held}
+
     async def look_for_fetched(self) -> None:
         """Note those of the adapters to fetch that have arrived, if any are missing."""
         now = monotonic()
@@ -117,11 +122,11 @@ class Member:
             return
         self._next_look = now + _LOOK_SECONDS
         try:
-            inventory = await self.client.inventory(timeout_seconds=_INVENTORY_SECONDS)
+            held = await self.holdings(timeout_seconds=_INVENTORY_SECONDS)
         except EngineUnavailable as error:
             log.debug("the holdings of engine %s are not known: %s", self.id, error)
             return
-        for each in {(each.adapter.tenant_id, each.adapter.digest) for each in inventory.held} & fetching:
+        for each in fetching & held.keys():
             self.note_held(each)
 
     def _prefetch(self) -> None:

@@ -1,13 +1,10 @@
-"""The engines that hold an adapter: how many from its demand, which ones by rendezvous hashing.
+"""How many engines hold an adapter, from its demand; which ones follows from its order of them (`rendezvous`).
 
-Nothing here has a state of its own: gateways that know the same demand and the same engines come to the same sets.
+Nothing here has a state of its own: gateways that know the same demand and the same engines come to the same sizes.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-from loragate.engine.fleet.rendezvous import ranked
 
 MAX_PORTION = 0.25
 """The part of one engine's work that one adapter may be before a further engine holds it too."""
@@ -58,14 +55,6 @@ def resize(size: SetSize, demand: Demand, engines: int, now: float) -> SetSize:
     if now - size.spare_since < SHRINK_SECONDS:
         return size
     return replace(size, engines=size.engines - 1, spare_since=now)
-
-
-def members(key: str, size: int, weights: Mapping[str, float]) -> list[str]:
-    """Return the engines that hold an adapter, the first of its order.
-
-    `weights` are the capacities of the healthy engines, for example their adapter slots.
-    """
-    return ranked(key, weights)[:size]
 
 
 def _needed(share: float, engines: int, portion: float) -> int:

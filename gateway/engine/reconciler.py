@@ -78,12 +78,7 @@ class Reconciler:
 
 async def _held(member: Member, tenants: Collection[str | None] | None) -> set[Content]:
     """Return the adapters that an engine holds, or those of these tenants. Raise EngineUnavailable."""
-    inventory = await member.client.inventory()
-    return {
-        (each.adapter.tenant_id, each.adapter.digest)
-        for each in inventory.held
-        if tenants is None or each.adapter.tenant_id in tenants
-    }
+    return {content for content in await member.holdings() if tenants is None or content[0] in tenants}
 
 
 def _references(contents: Iterable[Content]) -> list[pb.AdapterRef]:

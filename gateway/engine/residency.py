@@ -76,8 +76,7 @@ class Residency:
 
 async def _held(member: Member) -> Mapping[Content, pb.Held] | None:
     try:
-        inventory = await member.client.inventory(timeout_seconds=_PATIENCE_SECONDS)
+        return await member.holdings(timeout_seconds=_PATIENCE_SECONDS)
     except EngineUnavailable as error:
         log.debug("the holdings of engine %s are not known: %s", member.id, error)
         return None
-    return {(each.adapter.tenant_id, each.adapter.digest): each for each in inventory.held}

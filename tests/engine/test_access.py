@@ -188,3 +188,24 @@ async def test_certificates_of_both_ends_are_renewed_while_a_session_is_open(tmp
                     break
                 await asyncio.sleep(0.05)
     await client.close()
+
+
+async def test_while_files_cannot_be_used_a_client_keeps_its_certificate(tmp_path: Path) -> None:
+    target = f"localhost:{free_port()}"
+    files, config, tls = linked(tmp_path, target)
+    client = GrpcEngineClient(target, NoAdapters(), secret=SECRET, tls=tls)
+    async with served(config):
+        await client.start()
+        assert (await client.describe()).model_id == "mine"
+        files.key("client").unlink()
+    async with served(config):
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(EngineUnavailable):
+                    assert (await client.describe()).model_id == "mine"
+                    break
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # in which it tries to open a session again
+        assert client._runner is not None
+        assert not client._runner.done(), "it still connects"
+    await client.close()

@@ -3,7 +3,8 @@
 import pytest
 
 from loragate.engine.fleet.placement import NEAR_REQUESTS, AdapterId, Candidate, Placement, choose
-from loragate.engine.fleet.replica_sets import MAX_QUEUE_SECONDS, SHRINK_SECONDS, members
+from loragate.engine.fleet.rendezvous import ranked
+from loragate.engine.fleet.replica_sets import MAX_QUEUE_SECONDS, SHRINK_SECONDS
 
 KEYS = [f"tenant/{number}" for number in range(300)]
 HOT: AdapterId = ("tenant", "hot")
@@ -73,7 +74,7 @@ def test_an_adapter_stays_on_its_engine_while_others_have_less_to_do(placement: 
     for adapter in COLD:
         placement.record(adapter, 1.0, 0.0)
     for adapter in COLD:
-        (own,) = members("/".join(adapter), 1, dict.fromkeys("abc", 1.0))
+        own, *_ = ranked("/".join(adapter), dict.fromkeys("abc", 1.0))
         busy = [Candidate(each, 0.0, 40 if each == own else 0) for each in "abc"]
         assert placement.place(adapter, "", busy, 0.0) == own
 

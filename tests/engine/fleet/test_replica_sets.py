@@ -1,6 +1,7 @@
 import pytest
 
-from loragate.engine.fleet.replica_sets import MAX_QUEUE_SECONDS, SHRINK_SECONDS, Demand, SetSize, members, resize
+from loragate.engine.fleet.rendezvous import ranked
+from loragate.engine.fleet.replica_sets import MAX_QUEUE_SECONDS, SHRINK_SECONDS, Demand, SetSize, resize
 
 ENGINES = {"a": 16.0, "b": 16.0, "c": 16.0, "d": 16.0}
 
@@ -46,13 +47,13 @@ def test_a_set_is_no_larger_than_the_fleet() -> None:
 
 def test_a_set_that_grows_keeps_its_members() -> None:
     for number in range(50):
-        assert members(f"adapter-{number}", 3, ENGINES)[:2] == members(f"adapter-{number}", 2, ENGINES)
+        assert ranked(f"adapter-{number}", ENGINES)[:3][:2] == ranked(f"adapter-{number}", ENGINES)[:2]
 
 
 def test_the_set_after_an_engine_came_and_went_is_the_first_one() -> None:
     fewer = {name: weight for name, weight in ENGINES.items() if name != "d"}
     for number in range(50):
-        before = members(f"adapter-{number}", 2, fewer)
-        grown = members(f"adapter-{number}", 2, ENGINES)
+        before = ranked(f"adapter-{number}", fewer)[:2]
+        grown = ranked(f"adapter-{number}", ENGINES)[:2]
         assert set(grown) - set(before) <= {"d"}
-        assert members(f"adapter-{number}", 2, fewer) == before
+        assert ranked(f"adapter-{number}", fewer)[:2] == before
