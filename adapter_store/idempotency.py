@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, delete, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.auth.secret_key import SecretKeys
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.ids import random_base62
@@ -61,7 +61,7 @@ class IdempotencyRepository:
 
         Raise Conflict if the key was used for another request, or if that request is still running.
         """
-        now = (await self._session.execute(select(database_now()))).scalar_one()
+        now = await current_time(self._session)
         await self._session.execute(
             delete(IdempotencyReplyRow).where(IdempotencyReplyRow.created_at <= now - RETENTION)
         )
@@ -142,7 +142,7 @@ class ExpiredResponses:
     async def purge(self, limit: int) -> int:
         """Remove up to `limit` expired responses of all tenants; return their number."""
         row = IdempotencyReplyRow
-        now = (await self._session.execute(select(database_now()))).scalar_one()
+        now = await current_time(self._session)
         key = (row.tenant_id, row.key_hash)
         old = select(*key).where(row.created_at <= now - RETENTION).limit(limit)
         removed = await self._session.execute(delete(row).where(tuple_(*key).in_(old)).returning(row.tenant_id))

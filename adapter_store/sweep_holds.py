@@ -9,12 +9,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import delete, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.errors import Conflict, StoreError
 from loragate.adapter_store.tables.recovery import RestorationRow, SweepHoldRow
@@ -39,7 +39,7 @@ async def is_held(session: AsyncSession) -> bool:
 async def hold_sweep(database: Database, backup_id: str) -> AsyncIterator[StillHeld]:
     """Hold the sweep during the block. Yields a function to call at its end. Raises Unavailable."""
     async with database.operator(write=True) as session:
-        now = await _now(session)
+        now = await current_time(session)
         await session.execute(delete(SweepHoldRow).where(SweepHoldRow.expires_at <= now))
         await session.execute(insert(SweepHoldRow).values(id=backup_id, expires_at=now + _HOLD))
 
@@ -69,11 +69,7 @@ async def _renew_repeatedly(database: Database, backup_id: str) -> None:
 async def _renew(database: Database, backup_id: str) -> bool:
     """Extend the hold; return False if it expired."""
     async with database.operator(write=True) as session:
-        now = await _now(session)
+        now = await current_time(session)
         row = SweepHoldRow
         held = update(row).where(row.id == backup_id, row.expires_at > now).values(expires_at=now + _HOLD)
         return (await session.execute(held.returning(row.id))).one_or_none() is not None
-
-
-async def _now(session: AsyncSession) -> datetime:
-    return (await session.execute(select(database_now()))).scalar_one()

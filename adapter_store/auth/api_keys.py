@@ -10,7 +10,7 @@ from loragate.adapter_store.audit.log import AuditLog, facts_of
 from loragate.adapter_store.auth.api_key import ApiKey, NewApiKey
 from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher
 from loragate.adapter_store.auth.principal import Scope
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time
 from loragate.adapter_store.database.keyset import newest_first
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
@@ -77,7 +77,7 @@ class ApiKeyRepository:
         """
         if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
             raise Invalid(f"`grace_seconds` must be between 0 and {MAX_GRACE_SECONDS}.", param="grace_seconds")
-        old, now = await self._lock(key_id), await self._now()
+        old, now = await self._lock(key_id), await current_time(self._session)
         if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now):
             raise Conflict("The key is revoked or expired; create a new one instead.", code="key_not_active")
         if grace_seconds == 0:
@@ -93,9 +93,6 @@ class ApiKeyRepository:
     async def record_use(self, last_used: Mapping[str, datetime]) -> None:
         """Record when keys were last used, by key id. Later recorded times stay; unknown keys are ignored."""
         await record_use(self._session, ApiKeyRow, last_used)
-
-    async def _now(self) -> datetime:
-        return (await self._session.execute(select(database_now()))).scalar_one()
 
     async def _require(self, key_id: str, *, lock: bool = False) -> ApiKeyRow:
         query = select(ApiKeyRow).where(ApiKeyRow.id == key_id)

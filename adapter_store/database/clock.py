@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -25,3 +27,8 @@ def _sqlite(element: database_now, compiler: SQLCompiler, **options: Any) -> str
 @compiles(database_now, "postgresql")
 def _postgres(element: database_now, compiler: SQLCompiler, **options: Any) -> str:
     return "clock_timestamp()"
+
+
+async def current_time(session: AsyncSession) -> datetime:
+    """Return the current time, as an aware datetime in UTC."""
+    return (await session.execute(select(database_now()))).scalar_one()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.tables.engines import EngineLeaseRow
@@ -53,7 +53,7 @@ class EngineLeases:
         Raise Conflict if another engine has the id, or if other engines serve another base model.
         """
         async with self._database.operator(write=True) as session:
-            now = await _now(session)
+            now = await current_time(session)
             await self._check(session, lease, now)
             row = EngineLeaseRow
             await session.execute(delete(row).where((row.id == lease.id) | (row.expires_at <= now - _KEPT)))
@@ -69,7 +69,7 @@ class EngineLeases:
     async def all(self) -> tuple[EngineLease, ...]:
         """Return the leases by id, including those that expired within the last hour."""
         async with self._database.operator() as session:
-            now = await _now(session)
+            now = await current_time(session)
             rows = await session.scalars(select(EngineLeaseRow).order_by(EngineLeaseRow.id))
             return tuple(_lease(row, now) for row in rows)
 
@@ -89,7 +89,3 @@ class EngineLeases:
 
 def _lease(row: EngineLeaseRow, now: datetime) -> EngineLease:
     return EngineLease(**{name: getattr(row, name) for name in _COLUMNS}, expired=row.expires_at <= now)
-
-
-async def _now(session: AsyncSession) -> datetime:
-    return (await session.execute(select(database_now()))).scalar_one()

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import delete, insert, select
 
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.engines import ReplicaSetsRow
 
@@ -26,7 +26,7 @@ class ReplicaSets:
         """Record what a process needs for the next 30 seconds, and return the largest sizes that others need."""
         row = ReplicaSetsRow
         async with self._database.operator(write=True) as session:
-            now = (await session.execute(select(database_now()))).scalar_one()
+            now = await current_time(session)
             await session.execute(delete(row).where((row.process == process) | (row.expires_at <= now)))
             others = (await session.scalars(select(row.sizes))).all()
             if needed:

@@ -5,13 +5,12 @@ A version is registered together with the import's claim to it, and with a defer
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, exists, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.imports.rows import IDLE_TIMEOUT, INTERRUPTED, RUNNING, Import, ImportStatus, import_of
 from loragate.adapter_store.tables.adapters import AdapterImportRow, AdapterVersionRow
@@ -47,7 +46,7 @@ class TakenImport:
 async def next_waiting(session: AsyncSession) -> WaitingImport | None:
     """Return the import that has been idle for longest. Needs the operator's session."""
     row = AdapterImportRow
-    silent_since = (await session.execute(select(database_now()))).scalar_one() - IDLE_TIMEOUT
+    silent_since = await current_time(session) - IDLE_TIMEOUT
     query = (
         select(row.tenant_id, TenantRow.weight, row.id)
         .join(TenantRow, and_(TenantRow.id == row.tenant_id, TenantRow.deleted_at.is_(None)))
@@ -78,7 +77,7 @@ class ImportLease:
     async def take(self, import_id: str) -> TakenImport | None:
         """Take an idle import. None if another process was faster, or if it has ended: as a version, or as failed."""
         row = AdapterImportRow
-        now = await self._now()
+        now = await current_time(self._session)
         silent = (row.id == import_id, row.status.in_(RUNNING), row.updated_at <= now - IDLE_TIMEOUT)
         values = {"attempts": row.attempts + 1, "updated_at": now}
         taken = update(row).where(*silent).values(**values).returning(row.id)
@@ -122,11 +121,11 @@ class ImportLease:
 
     async def release(self, wanted: Import) -> None:
         """Give the import up, so that another process can take it at once."""
-        await self._change(wanted, updated_at=await self._now() - IDLE_TIMEOUT)
+        await self._change(wanted, updated_at=await current_time(self._session) - IDLE_TIMEOUT)
 
     async def _key_is_gone(self, import_id: str) -> bool:
         row, key = AdapterImportRow, ApiKeyRow
-        gone = or_(key.revoked_at.is_not(None), key.expires_at <= await self._now())
+        gone = or_(key.revoked_at.is_not(None), key.expires_at <= await current_time(self._session))
         by_key = row.actor == literal("api_key:") + key.id
         query = select(key.id).join(row, by_key).where(row.id == import_id, gone)
         return (await self._session.execute(query)).first() is not None
@@ -145,9 +144,6 @@ class ImportLease:
         changed = changed.values(**{"updated_at": database_now(), **values})
         found = await self._session.execute(changed.returning(AdapterImportRow.id))
         return found.one_or_none() is not None
-
-    async def _now(self) -> datetime:
-        return (await self._session.execute(select(database_now()))).scalar_one()
 
 
 def _held(wanted: Import) -> tuple[ColumnElement[bool], ...]:

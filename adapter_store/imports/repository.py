@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.base_model.manifests import Manifests
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.database.keyset import newest_first
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.errors import Conflict, NotFound
@@ -45,7 +45,7 @@ class ImportRepository:
             raise Conflict(
                 f"{_MAX_RUNNING} imports are running already; wait until one of them ends.", code="too_many_imports"
             )
-        now = await self._now()
+        now = await current_time(self._session)
         await self._session.execute(delete(AdapterImportRow).where(AdapterImportRow.created_at <= now - RETENTION))
         import_id = new_id("im")
         await self._session.execute(
@@ -97,8 +97,5 @@ class ImportRepository:
         cancelled = update(row).where(*here).values(status=ImportStatus.CANCELLED, updated_at=database_now())
         return (await self._session.execute(cancelled.returning(row.id))).one_or_none() is not None
 
-    async def _now(self) -> datetime:
-        return (await self._session.execute(select(database_now()))).scalar_one()
-
     async def _silent_since(self) -> datetime:
-        return await self._now() - IDLE_TIMEOUT
+        return await current_time(self._session) - IDLE_TIMEOUT

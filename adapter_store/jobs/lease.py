@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.files.run_files import discard_run
 from loragate.adapter_store.ids import random_base62
@@ -39,7 +39,7 @@ class JobLease:
 
     async def renew(self, job_id: str, worker: str) -> Order | None:
         """Renew the lease; return the tenant's command, if there is one."""
-        now = (await self._session.execute(select(database_now()))).scalar_one()
+        now = await current_time(self._session)
         wanted = await self._change(job_id, worker, held_until=now + LEASE)
         return None if wanted is None else Order(wanted)
 
@@ -80,7 +80,7 @@ class JobLease:
         tokens, milliseconds = (await self._session.execute(query)).one()
         new = TrainingUsage(max(0, used.tokens - tokens), used.milliseconds)
         job = TrainingUsage(tokens + new.tokens, milliseconds + new.milliseconds)
-        now = (await self._session.execute(select(database_now()))).scalar_one()
+        now = await current_time(self._session)
         if new.tokens or new.milliseconds:
             await self._change(job_id, worker, metered_tokens=job.tokens, metered_ms=job.milliseconds)
             amount = None if price is None else price * new.tokens

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.jobs.job import Job, JobStatus, Order
 from loragate.adapter_store.jobs.lease import LEASE
 from loragate.adapter_store.jobs.rows import job_of
@@ -63,7 +63,7 @@ class JobQueue:
         if row is None:
             return None
         died = row.held_until is not None
-        now = (await self._session.execute(select(database_now()))).scalar_one()
+        now = await current_time(self._session)
         values = {"worker": worker, "held_until": now + LEASE, "attempts": row.attempts + died}
         if stage is JobStatus.QUEUED:
             values |= {"status": JobStatus.RUNNING, "started_at": row.started_at or now}

@@ -7,7 +7,7 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.database.keyset import newest_first
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT, Page
 from loragate.adapter_store.errors import Conflict, NotFound
@@ -130,7 +130,7 @@ class JobRepository:
             return job_of(row)
         if JobStatus(row.status).ended:
             raise Conflict(f"The job is {row.status} and can no longer be changed.", code="job_ended")
-        now = (await self._session.execute(select(database_now()))).scalar_one()
+        now = await current_time(self._session)
         if row.held_until is not None and row.held_until > now:
             if row.wanted != Order.CANCEL:
                 await self._change(job_id, wanted=order)
@@ -162,7 +162,7 @@ class JobRepository:
                 code="too_many_jobs",
             )
         await check_one_more_adapter(self._session, limits)
-        now = (await self._session.execute(select(database_now()))).scalar_one()
+        now = await current_time(self._session)
         exceeded = (await training_totals(self._session, now)).exceeded(limits)
         if exceeded is not None:
             raise Conflict(f"{exceeded} Wait until the period ends, or ask for more.", code=LIMIT_EXCEEDED)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.adapters.versions import is_deferred, version_columns, version_of
-from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow, DeferredPublicationRow
 from loragate.adapter_store.tables.tenants import TenantRow
@@ -51,7 +51,7 @@ class Deferred:
 
 async def defer(session: AsyncSession, deferred: Deferred, wait: timedelta = timedelta(0)) -> None:
     """Defer a publication; it is due after `wait`. Needs a tenant's session."""
-    now = (await session.execute(select(database_now()))).scalar_one()
+    now = await current_time(session)
     labels = {"tags": None if deferred.tags is None else list(deferred.tags), "description": deferred.description}
     await session.execute(
         insert(DeferredPublicationRow).values(
@@ -142,7 +142,7 @@ async def _wait(
     session: AsyncSession, adapter_id: str, version: int, wait: timedelta, *, due: bool = False, **values: object
 ) -> bool:
     row = DeferredPublicationRow
-    now = (await session.execute(select(database_now()))).scalar_one()
+    now = await current_time(session)
     here = (row.adapter_id == adapter_id, row.version == version)
     changed = update(row).where(*here, *((row.due_at <= now,) if due else ()))
     rescheduled = changed.values(due_at=now + wait, **values).returning(row.version)
