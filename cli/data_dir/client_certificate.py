@@ -1,12 +1,11 @@
 """The certificate that a server's own clients show to it where clients must have one: commands, panel, supervisor."""
 
-import datetime
-
 from loragate.cli.data_dir.private_file import replace_private
+from loragate.cli.data_dir.x509 import builder, named, new_key, pem_of, signed
 from loragate.cli.settings.model import Settings
 
 FILE_NAME = "client.pem"
-_LIFETIME = datetime.timedelta(days=3650)  # of a file that each start replaces
+_DAYS = 3650  # of a file that each start replaces
 
 
 def with_client_certificate(settings: Settings) -> Settings:
@@ -20,26 +19,8 @@ def with_client_certificate(settings: Settings) -> Settings:
 
 def _self_signed() -> bytes:
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loragate's own clients")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + _LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return secret + certificate.public_bytes(serialization.Encoding.PEM)
+    key, name = new_key(), named("loragate's own clients")
+    use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+    return pem_of(key) + signed(builder(name, name, key, _DAYS).add_extension(use, critical=False), key)
