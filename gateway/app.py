@@ -125,6 +125,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `tracing` and `metrics` are our own
     )
     # Routes are tried in this order: the most frequent requests come first.
     inference = (chat, completions, messages, responses, embeddings, tokens)

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
 from loragate.prompts.tools import MAX_TOOLS, MessageToolCall
-from loragate.prompts.validation import field_error
 
 # Fields that clients send back when they append a response unchanged. Empty ones are ignored.
 _EMPTY_ALLOWED = ("function_call", "refusal", "tool_calls", "reasoning")

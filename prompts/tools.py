@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal, LiteralString
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.client_body import ClientBody, ExtraFields
+from loragate.prompts.bodies import ClientBody, ExtraFields, field_error
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import field_error
 
 MAX_TOOLS = 128
 CUSTOM_TOOLS: LiteralString = "custom tools are supported by /v1/responses only: send a function here"

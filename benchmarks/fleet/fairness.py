@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.fleet.clock import Clock
 from benchmarks.fleet.engine import Served, SimulatedEngine
 from benchmarks.fleet.workload import Arrival
-from loragate.engine.client.served import ServedTotals
 from loragate.engine.fleet.placement import Candidate, choose
 from loragate.engine.sequence.request import AdapterKey
+from loragate.engine.served_units import ServedTotals
 from loragate.v1 import engine_pb2 as pb
 
 SECONDS = 600.0

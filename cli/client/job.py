@@ -56,7 +56,7 @@ def validated(method: str, given: Document) -> Document:
     """Return the hyperparameters after a check against the method. Raise CliError before anything is sent."""
     from loragate.cli.settings.names import suggestion
     from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
-    from loragate.prompts.validation import InvalidDocument, validate
+    from loragate.prompts.bodies import InvalidDocument, validate
 
     kind = DpoHyperparameters if method == "dpo" else Hyperparameters
     try:

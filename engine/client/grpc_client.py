@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import grpc
 import grpc.aio
@@ -11,9 +11,9 @@ import grpc.aio
 from loragate.engine.client.calls import EngineCalls
 from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.client.request import RequestObserver
-from loragate.engine.client.served import ServedTotals
-from loragate.engine.client.session import AdapterSource, Session
+from loragate.engine.client.session import AdapterSource, Session, SubmittedRequest
 from loragate.engine.link_security import LinkTls
+from loragate.engine.served_units import ServedTotals
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -88,18 +88,10 @@ class GrpcEngineClient(EngineCalls):
         if self._session is not None:
             self._session.send(frame)
 
-    @asynccontextmanager
-    async def generate(
-        self, submit: pb.Submit, observer: RequestObserver | None = None
-    ) -> AsyncIterator[AsyncIterator[pb.Delta]]:
-        session = self._session
-        if session is None:
+    def generate(self, submit: pb.Submit, observer: RequestObserver | None = None) -> SubmittedRequest:
+        if self._session is None:
             raise EngineUnavailable("the engine is not running")
-        deltas = session.submit(submit, observer)
-        try:
-            yield deltas
-        finally:
-            session.release(submit.request_id)
+        return SubmittedRequest(self._session, submit, observer)
 
     async def _run_connection_loop(self) -> None:
         task, failures = asyncio.current_task(), 0

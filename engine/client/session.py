@@ -14,7 +14,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 from loragate.engine.client.errors import EngineError
 from loragate.engine.client.frames import FrameQueue
 from loragate.engine.client.request import Request, RequestObserver
-from loragate.engine.client.served import ServedTotals
+from loragate.engine.served_units import ServedTotals
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -165,6 +165,21 @@ class Session:
     async def _send_part(self, part: pb.AdapterPart) -> None:
         await self._part_places.acquire()
         self._send_queue.put(pb.ClientFrame(adapter_part=part))
+
+
+class SubmittedRequest:
+    """A request of a session: it is sent when the block begins, and aborted when the block ends before it does."""
+
+    def __init__(self, session: Session, submit: pb.Submit, observer: RequestObserver | None) -> None:
+        self._session = session
+        self._submit = submit
+        self._observer = observer
+
+    async def __aenter__(self) -> AsyncIterator[pb.Delta]:
+        return self._session.submit(self._submit, self._observer)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._session.release(self._submit.request_id)
 
 
 class HeartbeatMonitor:

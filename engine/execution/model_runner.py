@@ -1,12 +1,11 @@
 """The forward pass: packs the scheduled tokens into one row, runs the model, and returns the requested logits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.execution.packing import PackedRows, ScoredRows, SegmentCache, build_batch, decode_first
 from loragate.engine.execution.step_graphs import StepGraphs
 from loragate.engine.layers.forward_context import StepBatch
@@ -25,6 +24,32 @@ class StepLogits:
     sampled: list[Sequence]  # the sequence of each row
     scored_logits: Tensor  # [rows, vocabulary]
     scored: list[ScoredRows]
+
+
+class LastTokens:
+    """The tokens chosen by the last step, on the device: the next step begins with them before the host knows them.
+
+    At most `max_sequences` tokens, at a fixed address because captured steps read them too.
+
+    In a sequence's tokens, and so among a step's input ids, −1 − i stands for the i-th of them.
+    """
+
+    def __init__(self, max_sequences: int, device: torch.device) -> None:
+        self._tokens = torch.zeros(max_sequences, dtype=torch.long, device=device)
+
+    @torch.inference_mode()
+    def store(self, tokens: Tensor) -> None:
+        """Store the tokens of the last step.
+
+        A negative entry means that there is no token. That sequence fails when the host reads it; until then its rows
+        only must stay within bounds.
+        """
+        self._tokens[: tokens.shape[0]].copy_(tokens.clamp(min=0))
+
+    def fill_in(self, input_ids: Tensor) -> Tensor:
+        """Return input ids with these tokens filled in."""
+        last = self._tokens.index_select(0, (-1 - input_ids).clamp(min=0))
+        return torch.where(input_ids < 0, last, input_ids)
 
 
 class ModelRunner:
@@ -117,3 +142,9 @@ def _pooled_rows(packed: PackedRows) -> list[tuple[Sequence, int, range]]:
                 found.append((sequence, wanted.start, range(offset + wanted.start, offset + wanted.stop)))
         row += tokens
     return found
+
+
+def append_placeholders(sequences: Iterable[Sequence]) -> None:
+    """Append a placeholder for the token that each sequence got, in this order, and that the host has not read."""
+    for place, sequence in enumerate(sequences):
+        sequence.tokens.append(-1 - place)

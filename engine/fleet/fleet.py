@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from time import monotonic
 
 from loragate.engine.client.client import EngineClient
@@ -114,27 +114,16 @@ class Fleet:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(member.client.close() for member in [*self.members, *leaving]))
 
-    @asynccontextmanager
-    async def generate(
-        self, submit: pb.Submit, observer: RequestObserver | None = None
-    ) -> AsyncIterator[AsyncIterator[pb.Delta]]:
+    def generate(self, submit: pb.Submit, observer: RequestObserver | None = None) -> PlacedRequest:
         """See `Engine.generate`. If the engine is lost before the first delta, the request runs on another one."""
-        request = PlacedRequest(submit, observer, self)
-        await request.begin()
-        try:
-            yield request
-        finally:
-            await request.end()
+        return PlacedRequest(submit, observer, self)
 
     def place(self, submit: pb.Submit, lost_with: set[str]) -> Member:
         """See `Placer.place`."""
-        candidates = [member.candidate() for member in self.ready_members if member.id not in lost_with]
-        prefix = _prefix_of(submit) if len(candidates) > 1 else ""
-        chosen = self.placement.place(_adapter_of(submit), prefix, candidates, monotonic())
-        if chosen is None:
-            raise EngineUnavailable("no engine is running")
-        submit.share.elsewhere = self._served_elsewhere(submit.share.tenant_id, chosen)
-        return self._members[chosen]
+        usable = [member for member in self.ready_members if member.id not in lost_with]
+        member = usable[0] if len(usable) == 1 else self._choose(submit, usable)
+        submit.share.elsewhere = self._served_elsewhere(submit.share.tenant_id, member.id)
+        return member
 
     def answered(self, submit: pb.Submit, member: Member) -> None:
         """See `Placer.answered`."""
@@ -145,7 +134,7 @@ class Fleet:
     def ended(self, submit: pb.Submit, seconds: float) -> None:
         """See `Placer.ended`."""
         adapter = _adapter_of(submit)
-        if adapter is not None:
+        if adapter is not None and len(self._members) > 1:
             self.placement.record(adapter, seconds * max(1, submit.n), monotonic())
 
     def holds(self, engine_id: str, adapter: AdapterId) -> bool:
@@ -155,6 +144,13 @@ class Fleet:
     def fetch(self, engine_id: str, adapter: AdapterId) -> None:
         """See `Holdings.fetch`."""
         self._members[engine_id].fetch(adapter)
+
+    def _choose(self, submit: pb.Submit, usable: Sequence[Member]) -> Member:
+        candidates = [member.candidate() for member in usable]
+        chosen = self.placement.place(_adapter_of(submit), _prefix_of(submit), candidates, monotonic())
+        if chosen is None:
+            raise EngineUnavailable("no engine is running")
+        return self._members[chosen]
 
     def _served_elsewhere(self, tenant_id: str, engine_id: str) -> float:
         """Return the units that the tenant received from all engines but this one. They only grow."""

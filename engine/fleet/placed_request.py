@@ -1,8 +1,9 @@
 """A request to a fleet: it runs on one engine, and on another one if the first is lost before its first delta."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
+from types import TracebackType
 from typing import Protocol
 
 from loragate.engine.client.errors import EngineUnavailable
@@ -28,17 +29,17 @@ class Placer(Protocol):
 
 
 class PlacedRequest:
-    """Iterates over the deltas. `end` aborts what is left of the request."""
+    """Iterates over the deltas. Entering the block sends the request to an engine; leaving it aborts what is left."""
 
     def __init__(self, submit: pb.Submit, observer: RequestObserver | None, placer: Placer) -> None:
         self._submit = submit
         self._observer = observer
         self._placer = placer
         self._tried: set[str] = set()
-        self._run = AsyncExitStack()  # of the request, on its present engine
+        self._run: AbstractAsyncContextManager[AsyncIterator[pb.Delta]] | None = None  # on its present engine
         self._next: Callable[[], Awaitable[pb.Delta]] = self._first
 
-    async def begin(self) -> None:
+    async def __aenter__(self) -> "PlacedRequest":
         """Send the request to an engine. Raise EngineUnavailable."""
         while True:
             member = self._placer.place(self._submit, self._tried)
@@ -46,17 +47,24 @@ class PlacedRequest:
             if self._observer is not None:
                 self._observer.placed(member.id)
             try:
-                deltas = await self._run.enter_async_context(member.client.generate(self._submit, self._observer))
+                run = member.client.generate(self._submit, self._observer)
+                self._deltas = await run.__aenter__()
             except EngineUnavailable:
                 continue  # until no engine is left, which `place` raises
+            self._run, self._member, self._began = run, member, monotonic()
             member.begin()
-            self._run.callback(self._end_on, member, monotonic())
-            self._deltas, self._member = deltas, member
-            return
+            return self
 
-    async def end(self) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Leave the engine."""
-        await self._run.aclose()
+        run, self._run = self._run, None
+        if run is None:
+            return
+        self._member.end()
+        self._placer.ended(self._submit, monotonic() - self._began)
+        await run.__aexit__(kind, error, traceback)
 
     def __aiter__(self) -> AsyncIterator[pb.Delta]:
         return self
@@ -75,14 +83,9 @@ class PlacedRequest:
                 self._next = self._deltas.__anext__  # no more to do for each delta
                 return delta
 
-    def _end_on(self, member: Member, began: float) -> None:
-        member.end()
-        self._placer.ended(self._submit, monotonic() - began)
-
     async def _move(self, lost: EngineUnavailable) -> None:
-        await self.end()
-        self._run = AsyncExitStack()
+        await self.__aexit__(None, None, None)
         try:
-            await self.begin()
+            await self.__aenter__()
         except EngineUnavailable:
             raise lost from None

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.adapters.slot import StaleSlot
-from loragate.engine.execution.last_tokens import append_placeholders
-from loragate.engine.execution.model_runner import ModelRunner
+from loragate.engine.execution.model_runner import ModelRunner, append_placeholders
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.matcher import GrammarFailed
 from loragate.engine.kv_cache.block_pool import BlockPool

@@ -10,8 +10,8 @@ import heapq
 from dataclasses import dataclass, field
 
 from loragate.engine.runtime.lazy_heap import LazyHeap
-from loragate.engine.scheduling.served import ServedUnits, ServiceElsewhere
 from loragate.engine.sequence.request import Share
+from loragate.engine.served_units import ServedUnits, ServiceElsewhere
 
 
 @dataclass(eq=False, slots=True)

@@ -16,8 +16,7 @@ from loragate.engine.adapters.copier import AdapterCopier
 from loragate.engine.adapters.host_tier import HostTier
 from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.config import EngineConfig, check_model_id
-from loragate.engine.execution.last_tokens import LastTokens
-from loragate.engine.execution.model_runner import ModelRunner, forward
+from loragate.engine.execution.model_runner import LastTokens, ModelRunner, forward
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.kv_cache.block_pool import BlockPool

@@ -7,8 +7,7 @@ import torch
 
 from loragate.engine.config import EngineConfig
 from loragate.engine.execution.cuda_graphs import CudaGraphs
-from loragate.engine.execution.last_tokens import LastTokens
-from loragate.engine.execution.model_runner import ModelRunner, forward
+from loragate.engine.execution.model_runner import LastTokens, ModelRunner, forward
 from loragate.engine.execution.padded_step import PaddedShape, sizes
 from loragate.engine.execution.step_graphs import Record, StepGraphs
 from loragate.engine.kv_cache.block_pool import BlockPool

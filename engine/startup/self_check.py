@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from loragate.engine.execution.last_tokens import LastTokens
-from loragate.engine.execution.model_runner import ModelRunner
+from loragate.engine.execution.model_runner import LastTokens, ModelRunner
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.layers.quantization import is_quantized_model
 from loragate.engine.model.base_model import BaseModel, prepare

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from loragate.prompts.bodies import Body, field_error
 from loragate.prompts.messages import ChatMessage, check_tool_results
 from loragate.prompts.tools import MAX_TOOLS, Tool, tool_names
-from loragate.prompts.validation import Body, field_error
 
 MAX_MESSAGES = 4096
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
-from loragate.prompts.validation import InvalidDocument, validate
+from loragate.prompts.bodies import InvalidDocument, validate
 
 
 class Method(StrEnum):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.bodies import Body, field_error
 
 Auto = Literal["auto"]
 TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]

@@ -25,7 +25,7 @@ from loragate.gateway.calls.inference_request import Endpoint, InferenceRequest,
 from loragate.gateway.calls.rejections import Rejections
 from loragate.gateway.calls.request_tokens import ComputedTokens, DeliveredTokens
 from loragate.gateway.calls.shedding import Shedding
-from loragate.gateway.calls.span import model_call
+from loragate.gateway.calls.span import ModelCall
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
@@ -36,7 +36,7 @@ from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.live_counters import Meter
-from loragate.gateway.tracing.current import step
+from loragate.gateway.tracing.current import CURRENT, step
 
 TextAdmission = AbstractAsyncContextManager[TextCall]
 EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
@@ -88,7 +88,8 @@ class Admission:
         meter = self._ledger.open(_opened_record(request, base_model), lease.record)
         computed = ComputedTokens()
         delivered, outcome = DeliveredTokens(request, meter, computed), Outcome.FAILED
-        traced = model_call(request, base_model)
+        spans = CURRENT.get()
+        traced = None if spans is None else ModelCall(spans, request, base_model)
         try:
             yield Admitted({**request.target.headers, **lease.headers}, lease, computed, delivered)
             outcome = Outcome.COMPLETED

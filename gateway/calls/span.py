@@ -6,7 +6,7 @@ https://github.com/open-telemetry/semantic-conventions-genai
 from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.calls.inference_request import Endpoint, InferenceRequest
 from loragate.gateway.calls.request_tokens import DeliveredTokens
-from loragate.gateway.tracing.current import CURRENT, Spans
+from loragate.gateway.tracing.current import Spans
 
 _OPERATIONS: dict[Endpoint, str] = {
     "chat": "chat",
@@ -15,12 +15,6 @@ _OPERATIONS: dict[Endpoint, str] = {
     "messages": "chat",
     "responses": "chat",
 }
-
-
-def model_call(request: InferenceRequest, base_model: str) -> "ModelCall | None":
-    """Open the span of an admitted request, which the caller ends; return None if the request is not traced."""
-    spans = CURRENT.get()
-    return None if spans is None else ModelCall(spans, request, base_model)
 
 
 class ModelCall:

@@ -27,6 +27,7 @@ class HttpMetrics:
 
     def __init__(self) -> None:
         self._shared = os.environ.get(SHARED_DIRECTORY)
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         registry = self.registry = CollectorRegistry()
         self._requests = Counter(
             "loragate_http_requests",
@@ -66,8 +67,19 @@ class HttpMetrics:
 
     def completed(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record that a request received its response, or that its client left."""
-        self._requests.labels(method if method in METHODS else "other", route, status).inc()
-        self._seconds.labels(route).observe(seconds)
+        series = self._series.get((method, route, status))
+        if series is None:
+            series = self._new_series(method, route, status)
+        requests, durations = series
+        requests.inc()
+        durations.observe(seconds)
+
+    def _new_series(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        method = method if method in METHODS else "other"
+        series = (self._requests.labels(method, route, status), self._seconds.labels(route))
+        if method != "other":  # a client chooses the others
+            self._series[method, route, status] = series
+        return series
 
     def ready(self, ready: bool) -> None:
         """Record whether this worker can serve requests."""

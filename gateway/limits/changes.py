@@ -6,7 +6,7 @@ Each change is written to the database and to the audit log. Reads and inference
 import time
 
 from loragate.gateway.errors import TooManyRequests
-from loragate.gateway.limits.gcra import Bucket
+from loragate.gateway.limits.windows import Bucket
 
 _MINUTE = 60_000_000.0  # microseconds, as in `Bucket`
 _SWEEP_AT = 10_000  # buckets; empty ones are forgotten then

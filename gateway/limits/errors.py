@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from loragate.gateway.errors import TooManyRequests
 from loragate.gateway.limits.backend import MICROSECONDS, ExceededLimit, OperationResult
-from loragate.gateway.limits.calendar import until_next_day, until_next_month
 from loragate.gateway.limits.lease import rate_limit_headers
 from loragate.gateway.limits.subject import Kind, Subject
+from loragate.gateway.limits.windows import until_next_day, until_next_month
 
 _UNITS: dict[Kind, str] = {
     "requests": "requests per minute",

@@ -13,7 +13,6 @@ from loragate.gateway.limits.backend import (
     OperationResult,
     Verdict,
 )
-from loragate.gateway.limits.calendar import day_number, month_number
 from loragate.gateway.limits.operations import (
     Extend,
     ImportLeases,
@@ -26,6 +25,7 @@ from loragate.gateway.limits.operations import (
 )
 from loragate.gateway.limits.subject import Subject
 from loragate.gateway.limits.subject_entry import SubjectEntry
+from loragate.gateway.limits.windows import day_number, month_number
 
 _MIN_PURGED = 64  # entries, or tenants: fewer are not worth looking at
 _TOMBSTONE = 60 * MICROSECONDS  # how long a settled lease is remembered, so that no settlement counts twice

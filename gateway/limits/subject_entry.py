@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loragate.gateway.limits.backend import WINDOW, ExceededLimit, SubjectState
-from loragate.gateway.limits.calendar import day_number, month_number
-from loragate.gateway.limits.gcra import Bucket
 from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
 from loragate.gateway.limits.subject import Kind
+from loragate.gateway.limits.windows import Bucket, day_number, month_number
 
 IDLE = 60 * WINDOW  # after which an unused entry is dropped; the ledger knows what was used by then
 _TOLERANCE = 0.5  # for rounding in the buckets' arithmetic

@@ -8,9 +8,9 @@ from typing import Protocol
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.query import UsageQuery
-from loragate.gateway.limits.calendar import day_number, month_number, start_of_day, start_of_month
 from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
 from loragate.gateway.limits.subject import Subject
+from loragate.gateway.limits.windows import day_number, month_number, start_of_day, start_of_month
 
 log = logging.getLogger(__name__)
 

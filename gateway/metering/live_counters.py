@@ -179,7 +179,7 @@ class Meter:
         ended: Callable[[UsageRecord, int | None], None],
         lease: LeaseRecord | None = None,
     ) -> None:
-        self._record = opened
+        self._opened = opened
         self._counters = counters
         self._ended = ended
         self._started = time.monotonic()
@@ -188,6 +188,7 @@ class Meter:
         self._ttft_ms: int | None = None
         self._durable: tuple[int, int, int, int | None, int] = (0, 0, 0, None, 0)
         self._computed = (0, 0)
+        self._outcome, self._duration_ms = Outcome.FAILED, 0
 
     def update(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int, *, durable: bool = True) -> None:
         """Set the totals delivered by now, which are less than before if tokens could not be delivered after all.
@@ -212,21 +213,23 @@ class Meter:
 
     def end(self, outcome: Outcome) -> None:
         """Record how and when the request ended for its client."""
+        self._outcome, self._duration_ms = outcome, self._elapsed_ms()
+
+    def close(self, engine_id: str | None = None) -> None:
+        """Record that the engine has ended the request as well, after `end`. Return at once."""
         prompt, completion, cached = self._delivered
-        self._record = replace(
-            self._record,
+        record = replace(
+            self._opened,
             prompt_tokens=prompt,
             completion_tokens=completion,
             cached_tokens=min(cached, prompt),
             ttft_ms=self._ttft_ms,
-            duration_ms=self._elapsed_ms(),
-            outcome=outcome,
+            duration_ms=self._duration_ms,
+            outcome=self._outcome,
+            computed_prompt_tokens=self._computed[0],
+            generated_tokens=self._computed[1],
+            engine_id=engine_id,
         )
-
-    def close(self, engine_id: str | None = None) -> None:
-        """Record that the engine has ended the request as well. Return at once."""
-        prompt, generated = self._computed
-        record = replace(self._record, computed_prompt_tokens=prompt, generated_tokens=generated, engine_id=engine_id)
         self._ended(record, self._slot)
 
     def _elapsed_ms(self) -> int:

@@ -62,27 +62,36 @@ class AliasTargetMetrics:
         self._requests = counter(
             "requests", "Requests for an alias, by the version that served them and by outcome.", "outcome"
         )
-        self._prompt = counter("prompt_tokens", "Prompt tokens of these requests.")
-        self._completion = counter("completion_tokens", "Tokens delivered to clients.")
-        self._answered = counter("answered_requests", "Requests that received a token.")
-        self._first_token = counter("time_to_first_token_seconds", "Summed time from admission to the first token.")
-        self._targets: set[AliasTarget] = set()
+        self._of_answered = (
+            counter("answered_requests", "Requests that received a token."),
+            counter("prompt_tokens", "Prompt tokens of these requests."),
+            counter("completion_tokens", "Tokens delivered to clients."),
+            counter("time_to_first_token_seconds", "Summed time from admission to the first token."),
+        )
+        self._requests_by_outcome: dict[tuple[AliasTarget, str], Counter] = {}
+        self._series: dict[AliasTarget, list[Counter]] = {}  # of answered requests
 
     def ended(self, record: UsageRecord) -> None:
         """Record that a request has ended."""
         if record.adapter_alias is None:
             return
-        target = self._target(record)
-        self._requests.labels(*target, record.outcome.value).inc()
+        target = (record.tenant_id, f"{record.adapter}:{record.adapter_version}", record.adapter_alias)
+        series = self._series.get(target)
+        if series is None:
+            target, series = self._new_series(target)
+        key = (target, record.outcome.value)
+        requests = self._requests_by_outcome.get(key)
+        if requests is None:
+            requests = self._requests_by_outcome[key] = self._requests.labels(*target, record.outcome.value)
+        requests.inc()
         if record.ttft_ms is not None:
-            self._prompt.labels(*target).inc(record.prompt_tokens)
-            self._completion.labels(*target).inc(record.completion_tokens)
-            self._answered.labels(*target).inc()
-            self._first_token.labels(*target).inc(record.ttft_ms / 1000)
+            amounts = (1, record.prompt_tokens, record.completion_tokens, record.ttft_ms / 1000)
+            for counter, amount in zip(series, amounts, strict=True):
+                counter.inc(amount)
 
-    def _target(self, record: UsageRecord) -> AliasTarget:
-        target = (record.tenant_id, f"{record.adapter}:{record.adapter_version}", record.adapter_alias or "")
-        if target not in self._targets and len(self._targets) >= MAX_TARGETS:
-            return OTHER, OTHER, OTHER
-        self._targets.add(target)
-        return target
+    def _new_series(self, target: AliasTarget) -> tuple[AliasTarget, list[Counter]]:
+        if len(self._series) >= MAX_TARGETS:
+            target = (OTHER, OTHER, OTHER)
+        if target not in self._series:
+            self._series[target] = [counter.labels(*target) for counter in self._of_answered]
+        return target, self._series[target]

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from loragate.gateway.errors import InvalidRequest
-from loragate.prompts.validation import InvalidDocument, InvalidField, first_invalid_field, validate
+from loragate.prompts.bodies import InvalidDocument, InvalidField, first_invalid_field, validate
 
 M = TypeVar("M", bound=BaseModel)
 

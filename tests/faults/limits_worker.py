@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.limits import Limits, TenantLimits
-from loragate.gateway.limits.calendar import day_number
 from loragate.gateway.limits.errors import RateLimited
 from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.limiter import Limiter
@@ -18,6 +17,7 @@ from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
 from loragate.gateway.limits.redis_backend import RedisBackend
 from loragate.gateway.limits.subject import Subject
+from loragate.gateway.limits.windows import day_number
 from loragate.gateway.resilience.redis import RedisLink
 
 CALLER = TenantPrincipal(

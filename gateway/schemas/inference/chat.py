@@ -9,11 +9,10 @@ from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.schemas.inference.reasoning import Budget, Effort, Thinking, VariableName, VariableValue
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, SamplingFields
 from loragate.gateway.schemas.inference.tools import ToolFields
+from loragate.prompts.bodies import ClientBody, field_error
 from loragate.prompts.chat_template import Ending
-from loragate.prompts.client_body import ClientBody
 from loragate.prompts.messages import ChatMessage, check_tool_results
 from loragate.prompts.tools import CalledFunction
-from loragate.prompts.validation import field_error
 
 MAX_MESSAGES = 4096
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.schemas.inference.prompts import Prompt, Prompts
 from loragate.gateway.schemas.inference.sampling import MAX_TOKENS, MAX_TOP_LOGPROBS, SamplingFields
-from loragate.prompts.validation import field_error
+from loragate.prompts.bodies import field_error
 
 
 class CompletionRequest(SamplingFields, OutputFields):

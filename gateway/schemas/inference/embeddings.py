@@ -7,7 +7,7 @@ from pydantic import Field
 from loragate.gateway.schemas.inference.openai_fields import IGNORED
 from loragate.gateway.schemas.inference.prompts import Prompt, Prompts
 from loragate.gateway.schemas.inference.sampling import ModelName, Priority, User
-from loragate.prompts.client_body import ClientBody, ExtraFields
+from loragate.prompts.bodies import ClientBody, ExtraFields
 from loragate.v1 import engine_pb2 as pb
 
 MAX_INPUTS = 2048

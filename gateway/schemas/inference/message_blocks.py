@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
 from loragate.prompts.tools import FunctionName
-from loragate.prompts.validation import field_error
 
 _SEPARATOR = "\n\n"  # blocks are paragraphs: clients put instructions and questions into blocks of their own
 ToolUseId = Annotated[str, StringConstraints(min_length=1, max_length=256)]

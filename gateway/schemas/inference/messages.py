@@ -14,10 +14,9 @@ from loragate.gateway.schemas.inference.message_blocks import (
 )
 from loragate.gateway.schemas.inference.reasoning import Effort, Thinking
 from loragate.gateway.schemas.inference.sampling import ModelName, StopStrings, User
-from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
 from loragate.prompts.json_schema import JsonSchema
 from loragate.prompts.tools import MAX_TOOLS, ArgumentsSchema, FunctionName
-from loragate.prompts.validation import field_error
 
 _HOSTED = {"web_search": "WebSearch", "web_fetch": "WebFetch"}  # with the names of Claude Code's tools that use them
 

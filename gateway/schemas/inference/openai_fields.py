@@ -1,6 +1,6 @@
 """OpenAI's and vLLM's fields of completions and embeddings that this server does not act on."""
 
-from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused
 
 IGNORED = (
     "guided_decoding_backend",

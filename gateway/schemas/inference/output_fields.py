@@ -7,9 +7,8 @@ import pydantic_core
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import field_error
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_OPTIONS = 1024

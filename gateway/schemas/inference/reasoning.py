@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from loragate.prompts.client_body import ClientBody
+from loragate.prompts.bodies import ClientBody
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _MAX_BUDGET = (1 << 31) - 1

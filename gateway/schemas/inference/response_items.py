@@ -5,10 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
 
-from loragate.prompts.client_body import ClientBody, ExtraFields
+from loragate.prompts.bodies import ClientBody, ExtraFields, field_error
 from loragate.prompts.json_text import dump_json
 from loragate.prompts.tools import FunctionName
-from loragate.prompts.validation import field_error
 
 CUSTOM_INPUT = "input"  # the only argument of a custom tool, as the model sees it
 Status = Literal["in_progress", "completed", "incomplete"]

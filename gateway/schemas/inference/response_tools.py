@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
 from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
-from loragate.prompts.validation import field_error
 
 _OF_TOOLS = ExtraFields(
     ignored=("allowed_callers", "cache_control", "defer_loading", "output_schema"),

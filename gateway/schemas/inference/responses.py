@@ -10,7 +10,7 @@ from loragate.gateway.schemas.inference.reasoning import Effort
 from loragate.gateway.schemas.inference.response_items import InputItem
 from loragate.gateway.schemas.inference.response_tools import ResponseCustomTool, ResponseTools, ToolChoice
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User, check_stream_options
-from loragate.prompts.client_body import ClientBody, ExtraFields, Refused
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused
 
 _NOT_STORED = "responses are not stored here: send the items of the conversation as 'input'"
 

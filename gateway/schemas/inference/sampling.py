@@ -6,8 +6,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.gateway.schemas.inference.openai_fields import OF_COMPLETIONS, PromptCacheOptions
-from loragate.prompts.client_body import ClientBody, ExtraFields
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.bodies import Body, ClientBody, ExtraFields, field_error
 from loragate.v1 import engine_pb2 as pb
 
 MAX_TOP_LOGPROBS = 20

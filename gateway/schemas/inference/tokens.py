@@ -6,10 +6,9 @@ from pydantic import Field, model_validator
 
 from loragate.gateway.schemas.inference.chat import Messages, check_messages, ending_of
 from loragate.gateway.schemas.inference.sampling import ModelName, TokenId
+from loragate.prompts.bodies import ClientBody, field_error
 from loragate.prompts.chat_template import Ending
-from loragate.prompts.client_body import ClientBody
 from loragate.prompts.tools import MAX_TOOLS, Tool, tool_names
-from loragate.prompts.validation import field_error
 
 
 class TokenizeRequest(ClientBody):

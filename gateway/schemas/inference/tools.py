@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.prompts.client_body import ClientBody
+from loragate.prompts.bodies import ClientBody, field_error
 from loragate.prompts.tools import (
     CUSTOM_TOOLS,
     MAX_TOOLS,
@@ -16,7 +16,6 @@ from loragate.prompts.tools import (
     Tool,
     tool_names,
 )
-from loragate.prompts.validation import field_error
 
 _MODES = ("none", "auto", "required")
 
@@ -102,6 +101,8 @@ class ToolFields(ClientBody):
 
     @model_validator(mode="after")
     def _tools_agree(self) -> "ToolFields":
+        if not (self.tools or self.tool_choice or self.functions or self.function_call):
+            return self
         older = bool(self.functions) or isinstance(self.function_call, NamedFunction)
         if older and (self.tools or self.tool_choice is not None):
             raise field_error("functions", "it is the older name of 'tools': give only one of them")

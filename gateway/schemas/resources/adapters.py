@@ -10,7 +10,7 @@ from loragate.adapter_store.adapters.desired_state import Placement
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
 from loragate.adapter_store.signatures.bundle import MAX_SIGNATURE_BYTES, SIGNATURE_FILE
 from loragate.gateway.schemas.resources.limits import LimitsBody
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.bodies import Body, field_error
 
 Status = Literal["ready", "disabled"]
 

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from loragate.adapter_store.signatures.config import MAX_SIGNERS
 from loragate.gateway.schemas.resources.limits import LimitsBody, TenantLimitsBody
-from loragate.prompts.validation import Body
+from loragate.prompts.bodies import Body
 
 Text = Annotated[str, StringConstraints(max_length=1000)]
 

@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.finetune.jobs.model_name import SUFFIX
-from loragate.prompts.validation import Body, field_error
+from loragate.prompts.bodies import Body, field_error
 
 _MAX_LABELS = 16
 _FileId = Annotated[str, StringConstraints(max_length=64)]

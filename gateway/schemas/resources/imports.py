@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from loragate.prompts.validation import Body
+from loragate.prompts.bodies import Body
 
 Text = Annotated[str, StringConstraints(max_length=1024)]
 

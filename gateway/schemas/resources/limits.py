@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, model_serializer
 
 from loragate.adapter_store.limits import MAX_LIMIT
-from loragate.prompts.validation import Body
+from loragate.prompts.bodies import Body
 
 Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 

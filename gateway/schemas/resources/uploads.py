@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from loragate.prompts.validation import Body
+from loragate.prompts.bodies import Body
 
 _Id = Annotated[str, StringConstraints(max_length=64)]
 

@@ -21,8 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.execution.last_tokens import LastTokens
-from loragate.engine.execution.model_runner import forward
+from loragate.engine.execution.model_runner import LastTokens, forward
 from loragate.engine.execution.packing import PackedRows, SegmentCache, build_batch, decode_first
 from loragate.engine.execution.padded_step import sizes
 from loragate.engine.execution.step_graphs import Launches, StepGraphs

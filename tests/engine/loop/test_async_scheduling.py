@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_models import add_adapter, greedy
 
-from loragate.engine.execution.last_tokens import LastTokens
+from loragate.engine.execution.model_runner import LastTokens
 from loragate.engine.local import LocalEngine
 from loragate.engine.loop.in_flight import Draw
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output

@@ -9,8 +9,7 @@ import simulated_gpu
 import torch
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.execution.last_tokens import LastTokens
-from loragate.engine.execution.model_runner import forward
+from loragate.engine.execution.model_runner import LastTokens, forward
 from loragate.engine.model.base_model import load_plain, prepare
 from loragate.engine.startup import memory_profile as device_budget
 from loragate.engine.startup import recorded_steps

@@ -5,7 +5,10 @@ clients add up the reports of the others, and each request carries the sum. An e
 so that lost reports delay fairness, and repeated ones change nothing.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from loragate.v1 import engine_pb2 as pb
 
 MAX_TENANTS = 4096
 MAX_REPORTED = 256
@@ -53,3 +56,27 @@ class ServiceElsewhere:
         """Forget everything: what a tenant receives elsewhere while it asks nothing of this engine is not charged."""
         self.charged = 0.0
         self._baselines.clear()
+
+
+class ServedTotals:
+    """Sums by tenant that only grow, also when the engine starts again and counts from zero."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, float] = {}
+        self._last: dict[str, float] = {}  # of the session's reports
+
+    @property
+    def totals(self) -> Mapping[str, float]:
+        """The units by tenant since the client began, as far as they were reported."""
+        return self._totals
+
+    def begin_session(self) -> None:
+        """Note that the next reports are of an engine that may have restarted: each tenant's first is a baseline."""
+        self._last.clear()
+
+    def add_report(self, served: Iterable[pb.TenantService]) -> None:
+        """Add what a report says beyond the last one."""
+        for each in served:
+            last = self._last.get(each.tenant_id, each.units)
+            self._last[each.tenant_id] = each.units
+            self._totals[each.tenant_id] = self._totals.get(each.tenant_id, 0.0) + max(0.0, each.units - last)

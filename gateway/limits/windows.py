@@ -1,13 +1,16 @@
-"""A bucket by GCRA (the leaky bucket of ATM, ITU-T I.371), whose whole state is the time when it will be empty."""
+"""The time windows of limits: the minute of a leaky bucket, and the days and months of UTC. Times are microseconds
+since 1970."""
 
 import math
+from datetime import UTC, datetime, timedelta
 
+_SECOND = 1_000_000
 _MAX_LOWS = 16  # more are merged
 
 
 class Bucket:
-    """A leaky bucket. Times and costs are microseconds; a cost is a share of the time that a full bucket takes to
-    empty."""
+    """A leaky bucket by GCRA (ITU-T I.371), whose whole state is the time when it will be empty. A cost is a share of
+    the time that a full bucket takes to empty."""
 
     def __init__(self) -> None:
         self.empty_at = 0.0
@@ -53,3 +56,38 @@ class Bucket:
         if lowered:
             lowest = lowered[0][1]
             self._lows = [low for low in self._lows if low[0] <= since and low[1] < lowest] + lowered
+
+
+def day_number(now: float) -> int:
+    """Return the days since 1970."""
+    return int(now // (86400 * _SECOND))
+
+
+def month_number(now: float) -> int:
+    """Return the months since year 0."""
+    moment = _moment(now)
+    return moment.year * 12 + moment.month - 1
+
+
+def start_of_day(now: float) -> datetime:
+    """Return the start of the day that contains `now`."""
+    return _moment(now).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def start_of_month(now: float) -> datetime:
+    """Return the start of the month that contains `now`."""
+    return start_of_day(now).replace(day=1)
+
+
+def until_next_day(now: float) -> float:
+    """Return the microseconds until the next day starts."""
+    return (start_of_day(now) + timedelta(days=1)).timestamp() * _SECOND - now
+
+
+def until_next_month(now: float) -> float:
+    """Return the microseconds until the next month starts."""
+    return (start_of_month(now) + timedelta(days=32)).replace(day=1).timestamp() * _SECOND - now
+
+
+def _moment(now: float) -> datetime:
+    return datetime.fromtimestamp(now / _SECOND, UTC)

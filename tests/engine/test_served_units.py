@@ -3,8 +3,9 @@
 import pytest
 from stepping import Stepping
 
-from loragate.engine.scheduling.served import MAX_REPORTED, ServedUnits, ServiceElsewhere
 from loragate.engine.sequence.sequence import Sequence
+from loragate.engine.served_units import MAX_REPORTED, ServedTotals, ServedUnits, ServiceElsewhere
+from loragate.v1 import engine_pb2 as pb
 
 
 def test_only_changes_are_reported_those_served_most_first() -> None:
@@ -99,3 +100,30 @@ def test_without_reports_a_flood_of_three_engines_gets_three_shares() -> None:
     """The other tests would pass without effect if this one did not hold."""
     demand: dict[str, tuple[float, list[int]]] = {"flood": (1.0, [0, 1, 2]), "quiet": (1.0, [0])}
     assert shares(demand, reported=False)["quiet"] == pytest.approx(1 / 6, rel=0.1)
+
+
+def report(**units: float) -> list[pb.TenantService]:
+    return [pb.TenantService(tenant_id=tenant_id, units=each) for tenant_id, each in units.items()]
+
+
+def test_growth_since_the_first_report_counts() -> None:
+    served = ServedTotals()
+    served.begin_session()
+    served.add_report(report(a=500.0))
+    assert served.totals == {"a": 0.0}
+    served.add_report(report(a=530.0, b=3.0))
+    served.add_report(report(a=530.0, b=5.0))
+    assert served.totals == {"a": 30.0, "b": 2.0}
+
+
+def test_totals_never_decrease() -> None:
+    served = ServedTotals()
+    served.begin_session()
+    served.add_report(report(a=10.0))
+    served.add_report(report(a=30.0))
+    served.begin_session()  # the engine restarted and counts from zero
+    served.add_report(report(a=4.0))
+    served.add_report(report(a=5.0))
+    served.add_report(report(a=2.0))  # it had forgotten the tenant
+    served.add_report(report(a=3.0))
+    assert served.totals == {"a": 22.0}
