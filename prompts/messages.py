@@ -7,7 +7,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, mode
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
-from loragate.prompts.tools import MAX_TOOLS, MessageToolCall
+from loragate.prompts.custom_tools import AnyToolCall
+from loragate.prompts.tools import MAX_TOOLS
 
 # Fields that clients send back when they append a response unchanged. Empty ones are ignored.
 _EMPTY_ALLOWED = ("function_call", "refusal", "tool_calls", "reasoning")
@@ -76,7 +77,7 @@ class ChatMessage(ClientBody):
         str | None, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart | RefusalPart] | None)
     ] = None
     name: Annotated[str, StringConstraints(max_length=256)] | None = None
-    tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
+    tool_calls: Annotated[list[AnyToolCall], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     reasoning: str | None = None  # of the assistant, before its content
 

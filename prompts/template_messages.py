@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from loragate.prompts.custom_tools import AnyToolCall
 from loragate.prompts.json_text import parse_json
 from loragate.prompts.messages import ChatMessage
 from loragate.prompts.template_traits import TemplateTraits
-from loragate.prompts.tools import MessageToolCall
 
 _CHARACTERS_OF_A_MESSAGE = 64  # rendering an empty message takes about as long as this many characters
 
@@ -69,7 +69,7 @@ def rendered_size(messages: Sequence[ChatMessage]) -> int:
     return characters + _CHARACTERS_OF_A_MESSAGE * (len(messages) + len(calls))
 
 
-def _call(call: MessageToolCall, traits: TemplateTraits) -> dict[str, Any]:
+def _call(call: AnyToolCall, traits: TemplateTraits) -> dict[str, Any]:
     function = {"name": call.function.name, "arguments": _arguments(call.function.arguments)}
     return {"id": _id(call.id, traits), "type": "function", "function": function}
 

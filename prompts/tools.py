@@ -1,16 +1,15 @@
 """Tool definitions, and the tool calls of an assistant message."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, LiteralString
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints
+from pydantic import AfterValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.bodies import ClientBody, ExtraFields, field_error
 from loragate.prompts.json_schema import JsonSchema
 
 MAX_TOOLS = 128
-CUSTOM_TOOLS: LiteralString = "custom tools are supported by /v1/responses only: send a function here"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -20,13 +19,6 @@ def _require_object(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _check_type(kind: Any) -> Any:
-    if kind == "custom":
-        raise PydanticCustomError("tool", CUSTOM_TOOLS, {})
-    return kind
-
-
-FunctionType = Annotated[Literal["function"], BeforeValidator(_check_type)]
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_require_object)]
 
@@ -50,7 +42,7 @@ class Tool(ClientBody):
 
     extras = ExtraFields(ignored=("cache_control",))
 
-    type: FunctionType
+    type: Literal["function"]
     function: FunctionDefinition
 
     def for_template(self) -> dict[str, Any]:
@@ -78,16 +70,16 @@ class MessageToolCall(ClientBody):
     extras = ExtraFields(ignored=("index", "cache_control"))  # calls that were put together from a stream have an index
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
-    type: FunctionType
+    type: Literal["function"]
     function: CalledFunction
 
 
-def tool_names(tools: Sequence[Tool], field: str = "tools") -> set[str]:
-    """Return the names of the tools. Raise an error of the request's field for a repeated name."""
+def tool_names(tools: Sequence[Tool], path: Callable[[int], str] = "tools.{}.function.name".format) -> set[str]:
+    """Return the names of the tools. Raise an error of the request's field for a repeated name; `path` returns where
+    the name at a position stands."""
     names: set[str] = set()
     for position, tool in enumerate(tools):
         if tool.function.name in names:
-            path = f"{field}.{position}.name" if field == "functions" else f"{field}.{position}.function.name"
-            raise field_error(path, "another tool has the same name")
+            raise field_error(path(position), "another tool has the same name")
         names.add(tool.function.name)
     return names

@@ -91,7 +91,7 @@ def tool_use(base: BaseModel, body: ToolFields) -> ToolUse | None:
         return None
     check_takes_tools(base)
     choice = body.choice
-    named = choice is not None and choice.type == "function"
+    named = choice is not None and choice.named
     names = choice.names if named and choice else None
     tools = {tool.function.name: tool.function.arguments_schema for tool in usable}
     return ToolUse(
@@ -100,6 +100,7 @@ def tool_use(base: BaseModel, body: ToolFields) -> ToolUse | None:
         parallel=body.parallel_tool_calls is not False and not body.functions,
         named=named,
         as_function_call=bool(body.functions),
+        custom=body.custom_tools,
     )
 
 

@@ -14,6 +14,9 @@ _SEGMENT = re.compile(r"(?P<name>[^.<\[]+)(?P<items>\[\])?(?:<(?P<form>[^>]*)>)?
 _SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 _FUNCTION = {"name": "weather", "description": "Tells the weather.", "parameters": _SCHEMA}
 _TOOL = {"type": "function", "function": _FUNCTION}
+_GRAMMAR = {"syntax": "lark", "definition": 'start: "+" /.+/'}
+_CUSTOM = {"name": "patch", "description": "Changes files.", "format": {"type": "grammar", "grammar": _GRAMMAR}}
+_CUSTOM_TOOL = {"type": "custom", "custom": _CUSTOM}
 _CALLED = {"name": "weather", "arguments": '{"city":"Oslo"}'}
 _FORMAT = {"name": "answer", "schema": _SCHEMA}
 _TEXTS = [{"type": "text", "text": "What is the weather?"}]
@@ -28,6 +31,14 @@ _TOOL_USED = [
     {"role": "assistant", "content": _TEXTS, "tool_calls": [{"id": "call_1", "type": "function", "function": _CALLED}]},
     {"role": "tool", "tool_call_id": "call_1", "content": _TEXTS},
 ]
+_CUSTOM_USED = [
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "call_2", "type": "custom", "custom": {"name": "patch", "input": "+a"}}],
+    },
+    {"role": "tool", "tool_call_id": "call_2", "content": _TEXTS},
+]
 _CHATS: list[Body] = [
     {"messages": [{"role": "system", "content": _TEXTS}, _ASKED], "stream": False},
     {"messages": [{"role": "developer", "content": _TEXTS}, _ASKED]},
@@ -38,6 +49,8 @@ _CHATS: list[Body] = [
     {"messages": [_ASKED], "stream": True, "stream_options": {}},
     {"messages": [_ASKED], "tools": [_TOOL], "tool_choice": _FORCED},
     {"messages": [_ASKED], "tools": [_TOOL], "tool_choice": _ALLOWED},
+    {"messages": [_ASKED, *_CUSTOM_USED], "tools": [_CUSTOM_TOOL]},
+    {"messages": [_ASKED], "tools": [_CUSTOM_TOOL], "tool_choice": {"type": "custom", "custom": {"name": "patch"}}},
 ]
 
 _INPUT_TEXTS = [{"type": "input_text", "text": "What is the weather?"}]

@@ -1,6 +1,6 @@
 """Chat completions, whole and in chunks."""
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Literal, NotRequired
 
@@ -39,6 +39,21 @@ class ToolCall(TypedDict):
     function: FunctionCall
 
 
+class CustomCall(TypedDict):
+    """A custom tool's name and its input."""
+
+    name: str
+    input: str
+
+
+class CustomToolCall(TypedDict):
+    """A call of a custom tool that the model requests."""
+
+    id: str
+    type: Literal["custom"]
+    custom: CustomCall
+
+
 class AssistantMessage(TypedDict):
     """The assistant's message. `content` is null if the message consists of tool calls only. It has `function_call`
     instead of `tool_calls` if the request has `functions`, their older name.
@@ -51,7 +66,7 @@ class AssistantMessage(TypedDict):
     refusal: None
     reasoning: NotRequired[str]
     reasoning_content: NotRequired[str]
-    tool_calls: NotRequired[list[ToolCall]]
+    tool_calls: NotRequired[list[ToolCall | CustomToolCall]]
     function_call: NotRequired[FunctionCall]
 
 
@@ -80,13 +95,21 @@ class FunctionDelta(TypedDict):
     arguments: str
 
 
+class CustomDelta(TypedDict):
+    """A piece of a call of a custom tool: its name comes first, then its input in one piece."""
+
+    name: NotRequired[str]
+    input: str
+
+
 class ToolCallDelta(TypedDict):
-    """A piece of a tool call. The first piece of a call has its id, its type and its name."""
+    """A piece of a call of a function or a custom tool. The first piece of a call has its id, its type and its name."""
 
     index: Count
     id: NotRequired[str]
-    type: NotRequired[Literal["function"]]
-    function: FunctionDelta
+    type: NotRequired[Literal["function", "custom"]]
+    function: NotRequired[FunctionDelta]
+    custom: NotRequired[CustomDelta]
 
 
 class MessageDelta(TypedDict):
@@ -178,7 +201,7 @@ def _whole_choice(head: CompletionHead, completion: Completion) -> ChatChoice:
         message["reasoning"] = completion.reasoning
         if head.request.reasoning is not None and head.request.reasoning.as_content:
             message["reasoning_content"] = completion.reasoning
-    if calls and _has_functions(head):
+    if calls and calls[0]["type"] == "function" and _has_functions(head):
         message["function_call"] = calls[0]["function"]
     elif calls:
         message["tool_calls"] = calls
@@ -230,7 +253,7 @@ class _ChunkedChoice:
             return self._chunk({"content": piece.text})
         self._called = self._called or isinstance(piece, parsed.ToolCall)
         delta = _call_delta(piece)
-        if _has_functions(self._head):
+        if _has_functions(self._head) and "function" in delta:
             return self._chunk({"function_call": delta["function"]})
         return self._chunk({"tool_calls": [delta]})
 
@@ -277,18 +300,28 @@ def _logprobs(head: CompletionHead, tokens: Sequence[generated.TokenLogprob]) ->
 
 
 def _call_delta(piece: parsed.ToolCall | MoreArguments) -> ToolCallDelta:
-    if isinstance(piece, MoreArguments):
-        return {"index": piece.index, "function": {"arguments": piece.text}}
-    function: FunctionDelta = {"name": piece.name, "arguments": ""}
-    return {"index": piece.index, "id": piece.id, "type": "function", "function": function}
+    match piece:
+        case MoreArguments(index, text, custom=True):
+            return {"index": index, "custom": {"input": text}}
+        case MoreArguments(index, text):
+            return {"index": index, "function": {"arguments": text}}
+        case parsed.ToolCall(index, id_, name, custom=True):
+            return {"index": index, "id": id_, "type": "custom", "custom": {"name": name, "input": ""}}
+        case parsed.ToolCall(index, id_, name):
+            return {"index": index, "id": id_, "type": "function", "function": {"name": name, "arguments": ""}}
 
 
-def _whole_calls(pieces: Iterable[Piece]) -> list[ToolCall]:
+def _whole_calls(pieces: Sequence[Piece]) -> list[ToolCall | CustomToolCall]:
     """Return the message's calls in their order."""
-    calls: list[ToolCall] = []
+    starts = [piece for piece in pieces if isinstance(piece, parsed.ToolCall)]
+    texts = [""] * len(starts)
     for piece in pieces:
-        if isinstance(piece, parsed.ToolCall):
-            calls.append({"id": piece.id, "type": "function", "function": {"name": piece.name, "arguments": ""}})
-        elif isinstance(piece, MoreArguments):
-            calls[piece.index]["function"]["arguments"] += piece.text
-    return calls
+        if isinstance(piece, MoreArguments):
+            texts[piece.index] += piece.text
+    return [_whole_call(start, text) for start, text in zip(starts, texts, strict=True)]
+
+
+def _whole_call(start: parsed.ToolCall, text: str) -> ToolCall | CustomToolCall:
+    if start.custom:
+        return {"id": start.id, "type": "custom", "custom": {"name": start.name, "input": text}}
+    return {"id": start.id, "type": "function", "function": {"name": start.name, "arguments": text}}

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 from loragate.gateway.objects.inference.response_item import GrowingItem, ResponseEvent
 from loragate.gateway.objects.inference.responses import CustomCallItem, FunctionCallItem, ItemStatus
-from loragate.gateway.schemas.inference.response_items import CUSTOM_INPUT
-from loragate.prompts.json_text import parse_json
 
 
 class CallItem(GrowingItem):
@@ -50,7 +48,7 @@ class CallItem(GrowingItem):
 
 
 class CustomItem(GrowingItem):
-    """A call of a custom tool. Its input comes in one piece, once the arguments that the model writes are complete."""
+    """A call of a custom tool. Its input comes in one piece, once it is complete."""
 
     def __init__(
         self, index: int, call_id: str, name: str, numbers: Iterator[int], namespace: str | None = None
@@ -59,7 +57,7 @@ class CustomItem(GrowingItem):
         self._call_id = call_id
         self._name = name
         self._namespace = namespace
-        self._arguments = ""
+        self._input = ""
 
     def opened(self) -> Iterator[ResponseEvent]:
         """Yield the event that names the tool, without its input."""
@@ -67,8 +65,8 @@ class CustomItem(GrowingItem):
         yield self.added(item)
 
     def more(self, text: str) -> Iterator[ResponseEvent]:
-        """Append to the arguments; yield nothing."""
-        self._arguments += text
+        """Append to the input; yield nothing."""
+        self._input += text
         yield from ()
 
     def closed(self, status: ItemStatus) -> Iterator[ResponseEvent]:
@@ -90,13 +88,3 @@ class CustomItem(GrowingItem):
         if self._namespace is not None:
             item["namespace"] = self._namespace
         return item
-
-    @property
-    def _input(self) -> str:
-        """The argument; the arguments as they are, if the model wrote no such argument."""
-        try:
-            value = parse_json(self._arguments)
-        except ValueError:
-            return self._arguments
-        text = value.get(CUSTOM_INPUT) if isinstance(value, dict) else None
-        return text if isinstance(text, str) else self._arguments

@@ -148,7 +148,7 @@ class ResponseEvents:
 
     def _new_call(self, call: ToolCall) -> CallItem | CustomItem:
         body = self._head.body
-        kind = CustomItem if call.name in body.custom_tools else CallItem
+        kind = CustomItem if call.custom else CallItem
         return kind(len(self._output), call.id, call.name, self._numbers, body.namespaces.get(call.name))
 
     def _open(self, item: Item) -> Iterator[ResponseEvent]:

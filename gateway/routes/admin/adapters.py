@@ -27,7 +27,7 @@ async def list_all_adapters(
     wanted: Wanted,
     use: Use,
     tenant: Annotated[str | None, Query(max_length=64, description="A tenant's id.")] = None,
-    after: Annotated[str | None, Query(max_length=64)] = None,
+    after: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
 ) -> Response:
     """List the adapters of all tenants, newest first."""

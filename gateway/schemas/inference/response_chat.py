@@ -7,7 +7,6 @@ from typing import Any
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.response_items import (
-    CUSTOM_INPUT,
     CustomCallInput,
     FunctionCallInput,
     FunctionOutputItem,
@@ -90,52 +89,38 @@ def _messages(body: ResponseRequest) -> list[dict[str, Any]]:
 
 def _add_call(messages: list[dict[str, Any]], item: FunctionCallInput | CustomCallInput) -> None:
     """Add the call to the assistant's message directly before it, or to a new message."""
-    function = {"name": item.name, "arguments": item.arguments}
-    call = {"id": item.call_id, "type": "function", "function": function}
+    call: dict[str, Any] = {"id": item.call_id}
+    if isinstance(item, CustomCallInput):
+        call |= {"type": "custom", "custom": {"name": item.name, "input": item.input}}
+    else:
+        call |= {"type": "function", "function": {"name": item.name, "arguments": item.arguments}}
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": None})
     messages[-1].setdefault("tool_calls", []).append(call)
 
 
 def _tool(tool: ResponseTool | ResponseCustomTool) -> dict[str, Any]:
-    if isinstance(tool, ResponseCustomTool):
-        return {"type": "function", "function": _as_function(tool)}
-    return {"type": "function", "function": tool.model_dump(exclude={"type", "namespace"}, exclude_none=True)}
-
-
-def _as_function(tool: ResponseCustomTool) -> dict[str, Any]:
-    """Return a custom tool as a function with one argument, which models know how to call."""
-    described, text = tool.description or "", {"type": "string"}
-    given = tool.format
-    if given is not None and given.definition is not None:
-        described += f"\n\nThe input must match this {_SYNTAX[given.syntax]}:\n{given.definition}"
-        if given.syntax == "regex":
-            text["pattern"] = f"^(?:{given.definition})$"
-    parameters = {
-        "type": "object",
-        "properties": {CUSTOM_INPUT: text},
-        "required": [CUSTOM_INPUT],
-        "additionalProperties": False,
-    }
-    return {"name": tool.name, "description": described.strip(), "parameters": parameters}
-
-
-_SYNTAX = {"lark": "Lark grammar", "regex": "regular expression", None: ""}
+    fields = tool.model_dump(exclude={"type", "namespace"}, exclude_none=True)
+    if isinstance(tool, ResponseCustomTool) and tool.format is not None:
+        fields["format"] = {"type": tool.format.type}
+        if tool.format.type == "grammar":
+            fields["format"]["grammar"] = tool.format.model_dump(include={"syntax", "definition"})
+    return {"type": tool.type, tool.type: fields}
 
 
 def _choice(choice: Any) -> Any:
     match choice:
-        case ResponseNamedTool(name=name):
-            return _named(name)
+        case ResponseNamedTool():
+            return _named(choice)
         case ResponseAllowedTools(mode=mode, tools=tools):
-            allowed = {"mode": mode, "tools": [_named(tool.name) for tool in tools]}
+            allowed = {"mode": mode, "tools": [_named(tool) for tool in tools]}
             return {"type": "allowed_tools", "allowed_tools": allowed}
         case _:
             return choice
 
 
-def _named(name: str) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name}}
+def _named(tool: ResponseNamedTool) -> dict[str, Any]:
+    return {"type": tool.type, tool.type: {"name": tool.name}}
 
 
 def _format(body: ResponseRequest) -> dict[str, Any] | None:

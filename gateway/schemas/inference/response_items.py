@@ -6,10 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
 
 from loragate.prompts.bodies import ClientBody, ExtraFields, field_error
-from loragate.prompts.json_text import dump_json
 from loragate.prompts.tools import FunctionName
 
-CUSTOM_INPUT = "input"  # the only argument of a custom tool, as the model sees it
 Status = Literal["in_progress", "completed", "incomplete"]
 CallId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 ItemId = Annotated[str, StringConstraints(max_length=256)]
@@ -94,11 +92,6 @@ class CustomCallInput(_CallInput):
 
     type: Literal["custom_tool_call"]
     input: str
-
-    @property
-    def arguments(self) -> str:
-        """The input as the arguments of a function."""
-        return dump_json({CUSTOM_INPUT: self.input})
 
 
 class FunctionOutputItem(ClientBody):

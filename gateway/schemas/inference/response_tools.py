@@ -39,8 +39,7 @@ class CustomFormat(ClientBody):
 
 
 class ResponseCustomTool(ClientBody):
-    """A tool whose input is a text instead of JSON arguments. The model reads its grammar as part of the description;
-    a regex also holds where a call is required."""
+    """A tool whose input is a text instead of JSON arguments; see `CustomDefinition`."""
 
     extras = _OF_TOOLS
 

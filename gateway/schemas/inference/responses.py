@@ -8,7 +8,7 @@ from loragate.gateway.schemas.inference.openai_fields import MODERATION, VERBOSI
 from loragate.gateway.schemas.inference.output_fields import JsonSchemaFormat
 from loragate.gateway.schemas.inference.reasoning import Effort
 from loragate.gateway.schemas.inference.response_items import InputItem
-from loragate.gateway.schemas.inference.response_tools import ResponseCustomTool, ResponseTools, ToolChoice
+from loragate.gateway.schemas.inference.response_tools import ResponseTools, ToolChoice
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User, check_stream_options
 from loragate.prompts.bodies import ClientBody, ExtraFields, Refused
 
@@ -144,11 +144,6 @@ class ResponseRequest(ClientBody):
     def wants_logprobs(self) -> bool:
         """Whether the logprobs of the text's tokens are requested."""
         return "message.output_text.logprobs" in (self.include or ()) or self.top_logprobs is not None
-
-    @property
-    def custom_tools(self) -> set[str]:
-        """The names of the custom tools."""
-        return {tool.name for tool in self.tools or () if isinstance(tool, ResponseCustomTool)}
 
     @property
     def namespaces(self) -> dict[str, str]:

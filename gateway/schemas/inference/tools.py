@@ -7,21 +7,14 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.bodies import ClientBody, field_error
-from loragate.prompts.tools import (
-    CUSTOM_TOOLS,
-    MAX_TOOLS,
-    FunctionDefinition,
-    FunctionName,
-    FunctionType,
-    Tool,
-    tool_names,
-)
+from loragate.prompts.custom_tools import AnyTool, ByKind, Custom, CustomTool, Function, check_kind
+from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName, Tool, tool_names
 
 _MODES = ("none", "auto", "required")
 
 
 class NamedFunction(ClientBody):
-    """A function by its name."""
+    """A function or a custom tool by its name."""
 
     name: FunctionName
 
@@ -29,15 +22,37 @@ class NamedFunction(ClientBody):
 class NamedTool(ClientBody):
     """A tool by the name of its function."""
 
-    type: FunctionType
+    type: Literal["function"]
     function: NamedFunction
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.name
+
+
+class NamedCustomTool(ClientBody):
+    """A custom tool by its name."""
+
+    type: Literal["custom"]
+    custom: NamedFunction
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.custom.name
+
+
+AnyNamedTool = Annotated[
+    Annotated[NamedTool, Function] | Annotated[NamedCustomTool, Custom], ByKind, BeforeValidator(check_kind)
+]
 
 
 class AllowedTools(ClientBody):
     """The only tools that may be called."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(fail_fast=True, min_length=1, max_length=MAX_TOOLS)]
+    tools: Annotated[list[AnyNamedTool], Field(fail_fast=True, min_length=1, max_length=MAX_TOOLS)]
 
 
 def _as_object(choice: Any) -> Any:
@@ -47,8 +62,6 @@ def _as_object(choice: Any) -> Any:
         return {"type": choice}
     if isinstance(choice, dict) and choice.get("type") in _MODES:
         raise PydanticCustomError("tool_choice", "give the mode as a string", {})
-    if isinstance(choice, dict) and choice.get("type") == "custom":
-        raise field_error("type", CUSTOM_TOOLS)
     return choice
 
 
@@ -56,31 +69,40 @@ class ToolChoice(ClientBody):
     """`tool_choice`. Its string forms are equivalent to a `type` here."""
 
     type: Annotated[
-        Literal["none", "auto", "required", "function", "allowed_tools"],
-        WithJsonSchema({"enum": ["function", "allowed_tools"]}),
+        Literal["none", "auto", "required", "function", "custom", "allowed_tools"],
+        WithJsonSchema({"enum": ["function", "custom", "allowed_tools"]}),
     ]
     function: NamedFunction | None = None
+    custom: NamedFunction | None = None
     allowed_tools: AllowedTools | None = None
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ToolChoice":
-        for field in ("function", "allowed_tools"):
+        for field in ("function", "custom", "allowed_tools"):
             if (getattr(self, field) is not None) != (self.type == field):
                 raise field_error(field, f"it must be given exactly when the type is '{field}'")
         return self
 
     @property
     def names(self) -> list[str] | None:
-        """The names of the functions that may be called; None for all functions."""
-        if self.function is not None:
-            return [self.function.name]
-        return None if self.allowed_tools is None else [tool.function.name for tool in self.allowed_tools.tools]
+        """The names of the tools that may be called; None for all tools."""
+        named = self.function or self.custom
+        if named is not None:
+            return [named.name]
+        return None if self.allowed_tools is None else [tool.name for tool in self.allowed_tools.tools]
+
+    @property
+    def named(self) -> bool:
+        """Whether the caller chose the tool, not the model."""
+        return self.type in ("function", "custom")
 
     @property
     def forced(self) -> bool:
-        """Whether the model must call a function."""
-        return self.type in ("required", "function") or (
-            self.allowed_tools is not None and self.allowed_tools.mode == "required"
+        """Whether the model must call a tool."""
+        return (
+            self.named
+            or self.type == "required"
+            or (self.allowed_tools is not None and self.allowed_tools.mode == "required")
         )
 
 
@@ -93,7 +115,7 @@ class ToolFields(ClientBody):
     """Without `tool_choice` the model decides whether to call tools. `functions` and `function_call` are OpenAI's older
     names; an answer to them has `function_call` instead of `tool_calls`."""
 
-    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[AnyTool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
     functions: Annotated[list[FunctionDefinition], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
@@ -107,19 +129,31 @@ class ToolFields(ClientBody):
         if older and (self.tools or self.tool_choice is not None):
             raise field_error("functions", "it is the older name of 'tools': give only one of them")
         listed, chosen = ("functions", "function_call") if older else ("tools", "tool_choice")
-        names = tool_names(self.offered_tools, listed)
+        names = tool_names(self.offered_tools, self._path_of_name)
         choice = self.choice
         if choice is not None:
             if choice.forced and not names:
                 raise field_error(chosen, f"it is only allowed with '{listed}'")
             if not names.issuperset(choice.names or ()):
-                raise field_error(chosen, f"it names a function that is not in '{listed}'")
+                raise field_error(chosen, f"it names a tool that is not in '{listed}'")
         return self
+
+    def _path_of_name(self, position: int) -> str:
+        if not self.tools:
+            return f"functions.{position}.name"
+        return f"tools.{position}.{self.tools[position].type}.name"
 
     @property
     def offered_tools(self) -> Sequence[Tool]:
-        """The tools, under either name."""
-        return self.tools or [Tool(type="function", function=each) for each in self.functions or ()]
+        """The tools as functions, under either name."""
+        if self.tools:
+            return [tool.as_tool() if isinstance(tool, CustomTool) else tool for tool in self.tools]
+        return [Tool(type="function", function=each) for each in self.functions or ()]
+
+    @property
+    def custom_tools(self) -> frozenset[str]:
+        """The names of the custom tools."""
+        return frozenset(tool.custom.name for tool in self.tools or () if isinstance(tool, CustomTool))
 
     @property
     def choice(self) -> ToolChoice | None:

@@ -314,3 +314,104 @@ async def test_bad_functions_are_named(gateway: Gateway, fields: dict[str, Any],
     async with gateway.http() as http:
         response = await http.post("/v1/chat/completions", json=body)
     assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
+
+
+# custom tools, whose input is a text
+
+PATCH = {
+    "type": "custom",
+    "custom": {
+        "name": "patch",
+        "description": "Changes files.",
+        "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": 'start: "+" /.+/'}},
+    },
+}
+PATCH_CALL = '<tool_call>\n{"name": "patch", "arguments": {"input": "+a\\n\\"b\\""}}\n</tool_call>'
+WORD = {"type": "custom", "custom": {"name": "word", "format": {"type": "grammar", "grammar": {"syntax": "regex"}}}}
+
+
+async def test_a_custom_tool_is_called_with_a_text_and_its_result_sent_back(gateway: Gateway) -> None:
+    gateway.engine.respond_with(f"{PATCH_CALL}\n{CALL}")
+    answer = await ask(gateway, tools=[PATCH, *DEFINED])
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls"
+    patch, weather = choice.message.tool_calls
+    assert (patch.type, patch.custom.name, patch.custom.input) == ("custom", "patch", '+a\n"b"')
+    assert (weather.type, weather.function.arguments) == ("function", NASTY)
+    assert "The input must match this Lark grammar:" in prompt(gateway)
+    assert '"required": ["input"]' in prompt(gateway)
+
+    gateway.engine.respond_with("Done.")
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "ok"} for call in (patch, weather)]
+    answer = await ask(gateway, [QUESTION, choice.message.model_dump(exclude_none=True), *results], tools=[PATCH])
+    assert answer.choices[0].message.content == "Done."
+    assert '<tool_call>{"name": "patch", "arguments": {"input": "+a\\n\\"b\\""}}</tool_call>' in prompt(gateway)
+
+
+async def test_deltas_of_a_custom_tools_call(gateway: Gateway) -> None:
+    gateway.engine.respond_with(f"{PATCH_CALL}\n{CALL}")
+    chunks = await chunks_of(gateway, tools=[PATCH, *DEFINED])
+    pieces = [
+        piece
+        for chunk in chunks
+        for piece in chunk.choices[0].delta.model_dump(exclude_unset=True).get("tool_calls", ())
+    ]
+    first, second, *rest = pieces
+    assert (first["index"], first["type"], first["custom"]) == (0, "custom", {"name": "patch", "input": ""})
+    assert second == {"index": 0, "custom": {"input": '+a\n"b"'}}
+    assert (rest[0]["type"], rest[0]["function"]["name"]) == ("function", "weather")
+    assert "".join(piece["function"]["arguments"] for piece in rest) == NASTY
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+async def test_a_truncated_call_of_a_custom_tool_has_what_the_model_wrote(gateway: Gateway) -> None:
+    gateway.engine.respond_with(PATCH_CALL)
+    choice = (await ask(gateway, tools=[PATCH], max_tokens=55)).choices[0]
+    assert choice.finish_reason == "length"
+    written = choice.message.tool_calls[0].custom.input
+    assert written
+    assert '{"input": "+a\\n\\"b\\""}'.startswith(written)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "custom", "custom": {"name": "patch"}},
+        {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "custom": {"name": "patch"}}]},
+        },
+    ],
+)
+async def test_a_custom_tool_can_be_required(gateway: Gateway, choice: Any) -> None:
+    gateway.engine.respond_with(PATCH_CALL)
+    answer = await ask(gateway, tools=[PATCH, *DEFINED], tool_choice=choice)
+    assert answer.choices[0].message.tool_calls[0].custom.input == '+a\n"b"'
+    assert answer.choices[0].finish_reason == ("stop" if choice["type"] == "custom" else "tool_calls")
+    grammar = gateway.engine.submits[-1].grammar.lark
+    assert "patch" in grammar
+    assert "weather" not in grammar
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [WORD]}, "tools.0.custom.format.grammar.definition"),
+        ({"tools": [PATCH | {"function": {"name": "f"}}]}, "tools.0.function"),
+        ({"tools": [{"type": "other"}]}, "tools.0.type"),
+        ({"tools": [{"function": {"name": "f"}}]}, "tools.0.type"),
+        ({"tools": [PATCH, PATCH]}, "tools.1.custom.name"),
+        ({"tools": [PATCH], "tool_choice": {"type": "custom", "custom": {"name": "other"}}}, "tool_choice"),
+        ({"tools": [PATCH], "tool_choice": {"type": "custom"}}, "tool_choice.custom"),
+        (
+            {"tools": [PATCH], "messages": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "custom"}]}]},
+            "messages.0.tool_calls.0.custom",
+        ),
+    ],
+)
+async def test_bad_custom_tools_are_named(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
+    body = {"model": MODEL_ID, "messages": [QUESTION]} | fields
+    async with gateway.http() as http:
+        response = await http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param

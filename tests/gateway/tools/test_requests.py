@@ -47,7 +47,7 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
     [
         ({"tools": {}}, "tools"),
         ({"tools": [tool()] * 129}, "tools"),
-        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools.0.type"),
+        ({"tools": [{"type": "other", "other": {"name": "f"}}]}, "tools.0.type"),
         ({"tools": [tool() | {"strict": True}]}, "tools.0.strict"),
         ({"tools": [tool("")]}, "tools.0.function.name"),
         ({"tools": [tool("a b")]}, "tools.0.function.name"),
@@ -64,7 +64,7 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
         ({"tools": [tool()], "tool_choice": "always"}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": {"type": "auto"}}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": 5}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": {"type": "custom"}}, "tool_choice.type"),
+        ({"tools": [tool()], "tool_choice": {"type": "custom"}}, "tool_choice.custom"),
         ({"tools": [tool()], "tool_choice": {"type": "function"}}, "tool_choice.function"),
         ({"tools": [tool()], "tool_choice": tool("g")}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": ALLOWED | {"function": {"name": "f"}}}, "tool_choice.function"),
