@@ -31,6 +31,7 @@ class Choice:
         self._reader = None if use is None else use.reader(calls=request.tools is not None)
         self._shows_reasoning = use is not None and use.include
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
+        self._is_plain = use is None and not request.stop and not request.sampling.HasField("top_logprobs")
         self._keep_stop_token = request.include_stop
         self._scores_stop_token = request.echo_logprobs is not None
         self._stop_tokens = frozenset((*request.base.manifest.eos_token_ids, *request.sampling.stop_token_ids))
@@ -42,6 +43,8 @@ class Choice:
 
     def push(self, delta: pb.Delta) -> TextDelta:
         """Return what the engine's delta adds. Tokens after a stop string are neither sent nor counted."""
+        if self._is_plain:
+            return self._push_plain(delta)
         text, tokens = "", 0
         self._reasoning, self._reasoning_tokens = [], 0
         for position, token_id in enumerate(delta.token_ids):
@@ -66,6 +69,17 @@ class Choice:
             return self._finish(text, tokens, _REASONS[delta.finish_reason])
         self._sent += len(text)
         return self._delta(text, tokens, self._released())
+
+    def _push_plain(self, delta: pb.Delta) -> TextDelta:
+        """Return the same where nothing depends on the single tokens."""
+        ids = delta.token_ids
+        shown = ids[:-1] if ids and self._is_stop_token(delta, len(ids) - 1) else ids
+        text = self._detokenizer.push(*shown)
+        if delta.finish_reason:
+            self.finished = True
+            reason = _REASONS[delta.finish_reason]
+            return TextDelta(self.index, text + self._detokenizer.finish(), len(ids), (), reason)
+        return TextDelta(self.index, text, len(ids))
 
     def _finish(self, text: str, tokens: int, reason: FinishReason) -> TextDelta:
         rest = self._detokenizer.finish()

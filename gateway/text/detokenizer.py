@@ -19,8 +19,8 @@ _MAX_TOKENS_PER_CHARACTER = 8
 class Detokenizer(Protocol):
     """Converts the tokens of one completion."""
 
-    def push(self, token_id: int) -> str:
-        """Return the text that this token completes, often empty."""
+    def push(self, *token_ids: int) -> str:
+        """Return the text that these tokens complete, often empty."""
         ...
 
     def finish(self) -> str:
@@ -46,13 +46,11 @@ class _ByteDetokenizer:
         self._tokenizer = tokenizer
         self._hidden = tokenizer.special_ids - shown
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for token_id in context:
-            self.push(token_id)
+        self.push(*context)
 
-    def push(self, token_id: int) -> str:
-        if token_id in self._hidden:
-            return ""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+    def push(self, *token_ids: int) -> str:
+        bytes_of, hidden = self._tokenizer.token_bytes, self._hidden
+        return self._decoder.decode(b"".join([bytes_of(id_) for id_ in token_ids if id_ not in hidden]))
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -71,7 +69,10 @@ class _WindowDetokenizer:
         self._before_text = tokenizer.decode(self._before)
         self._fresh: list[int] = []
 
-    def push(self, token_id: int) -> str:
+    def push(self, *token_ids: int) -> str:
+        return "".join(map(self._push, token_ids))
+
+    def _push(self, token_id: int) -> str:
         if token_id in self._shown:
             return self._cut() + self._tokenizer.token_bytes(token_id).decode()
         if token_id in self._tokenizer.special_ids:
