@@ -37,7 +37,7 @@ serve: $(VENV)/.installed-serve ## Install missing packages and serve the demo
 	@unset PYTHONDONTWRITEBYTECODE; exec $(BIN)/loragate serve --demo
 
 test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" selects some
-	@unset PYTHONDONTWRITEBYTECODE; OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@unset PYTHONDONTWRITEBYTECODE; OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" --workers $(WORKERS) $(ARGS)
 
 test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
 	@exec $(BIN)/python -m pytest -m long $(ARGS)

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from forked_workers import ForkedWorkers
 from hang_watch import HangWatch
 from hypothesis import HealthCheck, settings
 from interpreted_dot import make_dot_independent_of_position
 from quick_interpreter import make_interpreter_quick
 from redis_server import RedisServer
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
 
 _TESTS = Path(__file__).parent
 
@@ -57,8 +56,13 @@ if sys.version_info < (3, 12):
 gc.disable()  # until all tests are imported: imports create no garbage, and collecting takes a fifth of their time
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--workers", type=int, default=0, help="run the tests in so many processes")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(HangWatch())
+    config.pluginmanager.register(ForkedWorkers(_scope))
 
 
 def pytest_collection_finish() -> None:
@@ -82,34 +86,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
-class _Scheduling(LoadFileScheduling):
-    """Runs the tests of a file in one process, and those of tests/e2e likewise because they share a server."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "tests/e2e" if nodeid.startswith("tests/e2e/") else str(super()._split_scope(nodeid))
-
-    def schedule(self) -> None:
-        """Assign the tests. A process that replaces one also needs a second file, or word that there is none: it runs
-        its last test only then."""
-        replaces = self.collection is not None
-        super().schedule()
-        if replaces:
-            for node in self.nodes:
-                self._reschedule(node)
-
-    def remove_node(self, node: Any) -> str | None:
-        """Return the test that ended its process. It does not run again: it would end the next process, too."""
-        units = self.assigned_work.get(node, {}).values()
-        running = next(((unit, test) for unit in units for test, done in unit.items() if not done), None)
-        if running is not None:
-            unit, test = running
-            unit[test] = True
-        super().remove_node(node)
-        return test if running is not None else None
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    return _Scheduling(config, log)
+def _scope(item: pytest.Item) -> str:
+    """Return the file of a test, and one key for all of tests/e2e, whose tests share a server."""
+    file = item.nodeid.partition("::")[0]
+    return "tests/e2e" if file.startswith("tests/e2e/") else file
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ _EXTRA_SECONDS = 120  # in addition to the time limit of the test
 class HangWatch:
     """Prints all stacks and ends the process when a test's setup and call, or its teardown, exceed the limit.
 
-    pytest-xdist reports the test as failed and goes on in another process.
+    `forked_workers` reports the test as failed and goes on in another process.
     """
 
     def __init__(self) -> None:
