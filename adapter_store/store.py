@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from loragate.adapter_store.adapters.desired_state import DesiredState
 from loragate.adapter_store.adapters.repository import AdapterRepository
@@ -20,6 +20,7 @@ from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.auth.secret_use import SecretRepository
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
+from loragate.adapter_store.database.clock import earliest_time
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.database.schema import require_compatible
 from loragate.adapter_store.errors import StoreError
@@ -276,6 +277,11 @@ class Store:
     def read_pieces(self, tenant_id: str, pieces: Sequence[str]) -> AsyncIterator[bytes]:
         """Return the bytes of a file, given its pieces from `files.pieces`. Raise Unavailable while iterating."""
         return self._blobs_of(tenant_id).pieces.read(pieces)
+
+    async def earliest_time(self) -> datetime:
+        """Return the time by which old data is removed; see `database.clock`."""
+        async with self._database.operator() as session:
+            return await earliest_time(session)
 
     async def sweep(
         self, grace: timedelta = DEFAULT_GRACE, retention: timedelta | None = None, *, listing: bool = True

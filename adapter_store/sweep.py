@@ -15,13 +15,13 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
+from loragate.adapter_store.database.clock import earliest_time
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.sweep_holds import is_held
 from loragate.adapter_store.tables.adapters import AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.tables.tenants import TenantRow
-from loragate.adapter_store.timestamps import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)
 DEFAULT_RETENTION = timedelta(days=7)
@@ -61,7 +61,7 @@ async def sweep(
     async with database.operator() as session:
         if await is_held(session):
             return SweepReport(0, held=True)
-    now = utc_now()
+        now = await earliest_time(session)
     times = _Times(now - grace, now - max(grace, retention))
     adapters = pieces = 0
     for tenant_id, digest in await _unneeded_digests(database, times):

@@ -1,6 +1,6 @@
-"""The database's clock, which all processes share."""
+"""The database's clock, which all processes share, and the time by which old data is removed."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select
@@ -10,6 +10,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from loragate.adapter_store.tables.base import UtcDateTime
+from loragate.adapter_store.timestamps import elapsed, utc_now
+
+_started = utc_now(), elapsed()  # this process
 
 
 class database_now(FunctionElement[datetime]):
@@ -32,3 +35,15 @@ def _postgres(element: database_now, compiler: SQLCompiler, **options: Any) -> s
 async def current_time(session: AsyncSession) -> datetime:
     """Return the current time, as an aware datetime in UTC."""
     return (await session.execute(select(database_now()))).scalar_one()
+
+
+async def earliest_time(session: AsyncSession) -> datetime:
+    """Return the earliest of the times that the host's clock, the database's, and the host's clock at the start of this
+    process with the time since then show.
+
+    What is removed for its age is removed by this time, so that no clock that is wrong or jumps forward removes
+    anything early.
+    """
+    started, moment = _started
+    uninterrupted = started + timedelta(seconds=elapsed() - moment)
+    return min(utc_now(), await current_time(session), uninterrupted)

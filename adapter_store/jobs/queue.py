@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -38,9 +38,9 @@ class JobQueue:
     async def claim(self, worker: str, stage: JobStatus, max_per_tenant: int) -> JobClaim | None:
         """Claim the next job to validate (VALIDATING) or to train (QUEUED); None if there is none.
 
-        The tenant with the fewest jobs in training comes first, then the one whose last job started longest ago, then
-        its job that has waited longest. No tenant has more than `max_per_tenant` jobs in training. A job whose worker
-        stopped responding is free.
+        The tenant with the fewest jobs in this stage comes first, then the one served longest ago, then its job that
+        has waited longest. No tenant has more than `max_per_tenant` jobs in training. A job whose worker stopped
+        responding is free.
         """
         assert stage in (JobStatus.VALIDATING, JobStatus.QUEUED)
         for _ in range(_TRIES):
@@ -89,16 +89,27 @@ class JobQueue:
 
 
 def _next(stage: JobStatus, max_per_tenant: int) -> Select[str, str]:
+    """Select the next job: of the tenant with the fewest jobs at work, then of the one served longest ago.
+
+    For validation, jobs that passed it and are not finished count as well, and a job that ended counts as served: a
+    tenant whose files are all invalid takes turns with the others, too.
+    """
     other = aliased(JobRow)
     of_tenant = other.tenant_id == JobRow.tenant_id
-    running = and_(of_tenant, other.status == JobStatus.RUNNING, other.held_until > database_now())
-    at_work = select(func.count()).where(running).correlate(JobRow).scalar_subquery()
-    served = select(func.max(other.started_at)).where(of_tenant).correlate(JobRow).scalar_subquery()
+    validates = stage is JobStatus.VALIDATING
+    held = and_(other.status == stage, other.held_until > database_now()) if validates else false()
+    passed = other.status.in_((JobStatus.QUEUED, JobStatus.RUNNING))
+    running = and_(other.status == JobStatus.RUNNING, other.held_until > database_now())
+    at_work = select(func.count()).where(of_tenant, or_(held, passed if validates else running))
+    served = func.coalesce(other.finished_at, other.started_at) if validates else other.started_at
+    fewest = at_work.correlate(JobRow).scalar_subquery()
+    longest_ago = select(func.max(served)).where(of_tenant).correlate(JobRow).scalar_subquery()
     query = select(JobRow.tenant_id, JobRow.id).where(_free(stage))
-    if stage is JobStatus.QUEUED:
-        query = query.where(at_work < max_per_tenant)
+    if not validates:
+        query = query.where(fewest < max_per_tenant)
     began = JobRow.started_at.asc().nulls_first()
-    return query.order_by(at_work, served.asc().nulls_first(), began, JobRow.created_at, JobRow.id).limit(1)
+    order = (fewest, longest_ago.asc().nulls_first(), began, JobRow.created_at, JobRow.id)
+    return query.order_by(*order).limit(1)
 
 
 def _free(stage: JobStatus) -> ColumnElement[bool]:

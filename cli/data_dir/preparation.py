@@ -32,6 +32,8 @@ def check_replicas(settings: Settings) -> None:
             "revokes works with the others. Set LORAGATE_DATABASE_URL to a Postgres database",
             BAD_SETTING,
         )
+    if settings.redis_url is None:
+        raise CliError(f"{replicas} need Redis to share their limits: set LORAGATE_REDIS_URL", BAD_SETTING)
     if settings.effective_blob_url.startswith("file:") and not settings.blob_folder_is_shared:
         raise CliError(
             f"{replicas} need one blob store, and {settings.effective_blob_url} is a local folder: set "

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from loragate.adapter_store.scopes import AdminScope
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.timestamps import utc_now
 from loragate.gateway.resilience.periodic import periodic
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ async def purge_job_events(store: Store, age: timedelta) -> int:
 
 
 async def _purge(store: Store, purge: Purge, age: timedelta) -> int:
-    before, removed = utc_now() - age, 0
+    before, removed = await store.earliest_time() - age, 0
     while True:
         async with store.admin(write=True) as admin:
             batch = await purge(admin, before)

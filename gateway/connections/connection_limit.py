@@ -12,6 +12,7 @@ from typing import Protocol
 from loragate.gateway.connections.peers import network_of
 
 _SPARE_FILES = 256  # for the database, the engine, uploads and logs
+_MAX_GRPC_CONNECTIONS = 1024
 
 
 class Connection(Protocol):
@@ -26,7 +27,7 @@ class ConnectionLimit:
     """One per process."""
 
     def __init__(self, max_connections: int) -> None:
-        self._max_connections = min(max_connections, max(1, _allowed_files() - _SPARE_FILES))
+        self._max_connections = min(max_connections, max(1, _allowed_files() - max_grpc_connections() - _SPARE_FILES))
         self._networks: dict[Connection, str] = {}
         self._waiting: OrderedDict[Connection, None] = OrderedDict()
         self._waiting_of: dict[str, OrderedDict[Connection, None]] = {}
@@ -70,6 +71,11 @@ class ConnectionLimit:
         self.end(oldest)
         oldest.make_room()
         return True
+
+
+def max_grpc_connections() -> int:
+    """Return the number of connections that the gRPC port of a process may have."""
+    return min(_MAX_GRPC_CONNECTIONS, max(1, _allowed_files() // 8))
 
 
 def _allowed_files() -> int:

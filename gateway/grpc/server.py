@@ -8,6 +8,7 @@ import grpc.aio
 
 from loragate.engine.server_tls import grpc_credentials
 from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.connections.connection_limit import max_grpc_connections
 from loragate.gateway.grpc.dispatcher import Dispatcher
 from loragate.gateway.grpc.methods import METHODS
 from loragate.gateway.grpc.metrics import GrpcMetrics
@@ -31,6 +32,9 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", round(1000 * config.stall_seconds)),
         # What grows when it is unpacked is bounded only after it has grown.
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+        # Connections cost files, which the process shares with HTTP. Further ones are closed.
+        ("grpc.max_allowed_incoming_connections", max_grpc_connections()),
+        ("grpc.max_connection_idle_ms", 5 * 60_000),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),

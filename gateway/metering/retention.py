@@ -4,7 +4,6 @@ import logging
 from datetime import timedelta
 
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.timestamps import utc_now
 from loragate.gateway.resilience.periodic import periodic
 
 log = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ async def run_purge_loop(store: Store, days: int | None) -> None:
 
 async def purge(store: Store, age: timedelta) -> int:
     """Remove rows older than `age` in batches; return how many were removed. Raise StoreError."""
-    before, removed = utc_now() - age, 0
+    before, removed = await store.earliest_time() - age, 0
     while True:
         async with store.admin(write=True) as admin:
             batch = await admin.settlement.purge(before, _BATCH)

@@ -64,7 +64,7 @@ async def _whole_page(use: Services) -> bytes:
 
 def _common_families(use: Services, engines: EngineStats, *, all_of_them: bool) -> list[Metric]:
     own = _own_families(use, all_of_them=all_of_them)
-    return [*own, *engine_families(engines), *finetune_families(use.config.data_dir)]
+    return [*own, *engine_families(engines), *finetune_families(use.config.data_dir, all_of_them=all_of_them)]
 
 
 def _own_families(use: Services, *, all_of_them: bool) -> Iterator[Metric]:

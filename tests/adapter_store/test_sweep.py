@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, select, update
 
 from loragate.adapter_store.blobs import filesystem as objects
 from loragate.adapter_store.blobs import s3
+from loragate.adapter_store.database import clock
 from loragate.adapter_store.errors import StorageFull
 from loragate.adapter_store.files.file import FileFacts, Purpose
 from loragate.adapter_store.store import Store
@@ -43,6 +44,29 @@ async def test_bytes_are_deleted_long_after_their_last_version(world: Any) -> No
     assert await _swept(world) == 1
     with pytest.raises(LookupError):
         await world.store.open_adapter(world.acme.id, published.digest)
+
+
+@pytest.mark.parametrize("wrong", ["host", "database", "both"])
+async def test_a_clock_that_jumps_forward_removes_nothing(
+    world: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    published = await world.publish("support")
+    async with world.adapters(write=True) as adapters:
+        await adapters.delete("support")
+    ahead = timedelta(days=365)
+
+    async def later(session: Any) -> datetime:
+        return utc_now() + ahead
+
+    with monkeypatch.context() as patch:
+        if wrong != "database":
+            patch.setattr(clock, "utc_now", lambda: utc_now() + ahead)
+        if wrong != "host":
+            patch.setattr(clock, "current_time", later)
+        assert await _swept(world, timedelta(days=7)) == 0
+        assert await world.store.earliest_time() <= utc_now()
+    assert await world.store.open_adapter(world.acme.id, published.digest)
+    assert await _swept(world) == 1
 
 
 async def test_old_bytes_of_a_version_deleted_just_now_are_kept(world: Any) -> None:

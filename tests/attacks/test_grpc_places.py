@@ -2,21 +2,25 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from tokenizers import Tokenizer
 
 from loragate.gateway.auth import authenticator
+from loragate.gateway.connections import connection_limit
 from loragate.gateway.grpc import dispatcher, health
 from loragate.gateway.http.bodies import Pace
 from loragate.v1 import adapters_pb2
 from loragate.v1 import fine_tuning_pb2 as pb
 from tests.gateway.fake_worker import FakeWorker
+from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.grpc_client import Client, code_of, connected, rejection
-from tests.gateway.running_gateway import Gateway
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.tiny_model import MODEL_ID
 
 
@@ -117,3 +121,23 @@ async def test_a_tenant_follows_a_bounded_number_of_jobs(gateway: Gateway) -> No
         once = pb.ListFineTuningEventsRequest(fine_tuning_job_id=request.fine_tuning_job_id)
         [event] = [each async for each in client.fine_tuning.ListEvents(once, metadata=client.metadata)]
         assert event.message == "begun", "who does not follow is served"
+
+
+async def test_connections_of_the_grpc_port_are_bounded(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections without a call cost files, which the process also needs for HTTP, the database and the engine."""
+    monkeypatch.setattr(connection_limit, "_MAX_GRPC_CONNECTIONS", 8)
+    async with stub_engine(tokenizer) as engine:
+        config = await new_config(tmp_path, engine)
+        async with serving(config, engine, await new_tenants(config)) as gateway, AsyncExitStack() as stack:
+            host, _, port = gateway.grpc_target.rpartition(":")
+            opened = [await asyncio.open_connection(host, int(port)) for _ in range(40)]
+            for _, writer in opened:
+                stack.callback(writer.close)
+                writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+            async with asyncio.timeout(10):
+                while sum(reader.at_eof() for reader, _ in opened) < 40 - 8:
+                    await asyncio.sleep(0.05)
+            async with gateway.http() as http:
+                assert (await http.get("/healthz")).status_code == 200

@@ -1,5 +1,6 @@
 """The configuration, database and tenants that a test gateway needs before it starts."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -30,16 +31,23 @@ async def stub_engine(tokenizer: Tokenizer, **of_manifest: Any) -> AsyncIterator
             await stub.kill()
 
 
-_folder = tempfile.TemporaryDirectory(prefix="lg-prepared-")  # removed with the process
+_folders = tempfile.TemporaryDirectory(prefix="lg-prepared-")  # removed with the process that made it
 _SECRET_KEY = b"a secret key for the tests"
 _tenants: tuple[str, str, str] | None = None  # of the database that has some
+
+
+def _folder() -> Path:
+    """Return a folder of this process, which may be a fork of the one that imported this module."""
+    folder = Path(_folders.name, str(os.getpid()))
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
     """Return a configuration with a new database in `folder`, copied, because creating one takes longer than most
     tests.
     """
-    empty = Path(_folder.name) / "empty.db"
+    empty = _folder() / "empty.db"
     if not empty.exists():
         url = f"sqlite+aiosqlite:///{empty}.new"
         await upgrade(url)
@@ -77,7 +85,7 @@ async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
     global _tenants
     if not _is_empty(config):
         return await _add_tenants(config)
-    with_tenants = Path(_folder.name) / "tenants.db"
+    with_tenants = _folder() / "tenants.db"
     if _tenants is None:
         _tenants = await _add_tenants(config)
         shutil.copy(config.data_dir / "loragate.db", with_tenants)
@@ -87,7 +95,7 @@ async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
 
 def _is_empty(config: GatewayConfig) -> bool:
     """Return whether its database is the copy that `new_config` made, without changes."""
-    file, empty = config.data_dir / "loragate.db", Path(_folder.name) / "empty.db"
+    file, empty = config.data_dir / "loragate.db", _folder() / "empty.db"
     ours = config.database_url == f"sqlite+aiosqlite:///{file}" and config.secret_key == _SECRET_KEY
     return ours and file.read_bytes() == empty.read_bytes()
 

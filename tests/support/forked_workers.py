@@ -62,6 +62,9 @@ class _Run:
 
     def run(self, count: int) -> None:
         """Run the tests in `count` processes. Raise what pytest's own loop raises."""
+        reporter = self._session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.showfspath = False  # results of several files come by turns
         try:
             for _ in range(min(count, len(self._groups))):
                 self._start()

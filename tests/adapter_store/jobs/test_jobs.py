@@ -127,6 +127,31 @@ async def test_the_tenant_with_the_fewest_running_jobs_is_next_then_the_longest_
     assert [claim.job.id for claim in order if claim] == [ours[0], theirs[0], ours[1], theirs[1], ours[2]]
 
 
+@pytest.mark.parametrize("valid", [True, False])
+async def test_tenants_take_turns_at_validation(world: Any, valid: bool) -> None:
+    """Also a tenant that never trained, because its files are invalid or its jobs still wait."""
+    theirs = [(await as_tenant(world, "create", REQUEST, tenant=world.other)).id for _ in range(3)]
+    ours = (await as_tenant(world, "create", REQUEST)).id
+    order = []
+    for _ in range(3):
+        claim = await claimed(world, VALIDATING)
+        assert claim is not None
+        tenant = world.acme if claim.tenant_id == world.acme.id else world.other
+        if valid:
+            await as_worker(world, "validated", claim.job.id, "w1", RECIPE, 1000, tenant=tenant)
+        else:
+            await as_worker(world, "fail", claim.job.id, "w1", Failure("x", "y"), tenant=tenant)
+        order.append(claim.job.id)
+    assert order == [theirs[0], ours, theirs[1]]
+
+
+async def test_a_tenant_whose_file_is_being_validated_is_not_next(world: Any) -> None:
+    theirs = [(await as_tenant(world, "create", REQUEST, tenant=world.other)).id for _ in range(2)]
+    ours = (await as_tenant(world, "create", REQUEST)).id
+    claims = [await claimed(world, VALIDATING, worker) for worker in ("w1", "w2", "w3")]
+    assert [claim.job.id for claim in claims if claim] == [theirs[0], ours, theirs[1]]
+
+
 async def test_a_tenant_trains_at_most_its_share_of_jobs(world: Any) -> None:
     first, second = await queued(world), await queued(world)
     assert (await claimed(world)) is not None

@@ -23,6 +23,7 @@ SHARED = {
         ({"secret_key": None}, "LORAGATE_SECRET_KEY"),
         ({"database_url": None}, "LORAGATE_DATABASE_URL"),
         ({"database_url": "sqlite:////srv/loragate.db"}, "LORAGATE_DATABASE_URL"),
+        ({"redis_url": None}, "LORAGATE_REDIS_URL"),
         ({"blob_url": None}, "LORAGATE_BLOB_FOLDER_IS_SHARED"),
         ({"blob_url": "file:///srv/blobs"}, "LORAGATE_BLOB_URL"),
     ],

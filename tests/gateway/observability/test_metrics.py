@@ -23,6 +23,7 @@ from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import SHARED_DIRECTORY
 from loragate.gateway.instruments.tenant_counter import TenantCounter
 from loragate.gateway.metering.request_metrics import AliasTargetMetrics
+from loragate.gateway.observability.finetune_families import FOLDER, finetune_families
 from loragate.gateway.routes import metrics as metrics_route
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway.engine_stats import full_stats
@@ -448,3 +449,24 @@ async def test_several_workers_report_the_engines_statistics_once(
             samples = samples_of(await scrape(gateway))
             assert value(samples, "loragate_engine_requests_total") == engine.stats.requests
     assert isinstance(one.lifecycle, Lifecycle)
+
+
+FINETUNE_WORKER = """
+from loragate.finetune.run.metrics import FinetuneMetrics
+from loragate.finetune.training.protocol.messages import Metrics
+metrics = FinetuneMetrics()
+metrics.record_step(Metrics(step=3, steps=9, epoch=0.5, train_loss=1.5))
+metrics.record_end("finished")
+"""
+
+
+def test_the_loss_of_a_tenants_job_is_for_the_operator(tmp_path: Path) -> None:
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    environment = os.environ | {SHARED_DIRECTORY: str(folder)}
+    subprocess.run([sys.executable, "-c", FINETUNE_WORKER], env=environment, check=True)
+    whole, public = ({each.name for each in finetune_families(tmp_path, all_of_them=all_)} for all_ in (True, False))
+    assert {"loragate_finetune_train_loss", "loragate_finetune_step", "loragate_finetune_jobs"} <= whole
+    of_the_job = {"step", "total_steps", "train_loss", "valid_loss", "learning_rate", "gradient_norm"}
+    assert not public & {f"loragate_finetune_{name}" for name in of_the_job}
+    assert "loragate_finetune_jobs" in public
