@@ -49,6 +49,7 @@ class WorkerConfig:
     data_wait_seconds: float = 60.0  # wait for appended lines before queued jobs go first
     cleanup_interval_seconds: float = 600.0
     max_workspace_bytes: int = 50 << 30  # files in use may exceed it
+    min_free_bytes: int = 1 << 30  # of the workspace's disk, for which files that are not in use are removed
 
     def training_price(self, tenant_id: str) -> int | None:
         """Return the price of a token in training for this tenant; None without prices."""
@@ -91,4 +92,4 @@ class ServiceConfig:
     previous_secret_keys: tuple[bytes, ...] = field(default=(), repr=False)
     previous_engine_secrets: tuple[str, ...] = field(default=(), repr=False)
     signatures: SignaturePolicy = UNSIGNED  # of adapters that are published
-    min_free_bytes: int = 1 << 30  # of a local disk for blobs, which results and snapshots never use
+    min_free_bytes: int = 1 << 30  # of local disks, which results, snapshots and the workspace leave to others

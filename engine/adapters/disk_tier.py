@@ -1,4 +1,7 @@
-"""The adapter files on the engine's own disk: a byte budget with eviction of the least recently used."""
+"""The adapter files on the engine's own disk: a byte budget with eviction of the least recently used.
+
+The rest of the disk belongs to others: files are also evicted while less than MIN_FREE_BYTES of it are free.
+"""
 
 import shutil
 from collections import OrderedDict
@@ -7,12 +10,15 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+MIN_FREE_BYTES = 1 << 30
+
 
 class DiskTier:
     """Folders two levels below `directory`, one per adapter. Not thread-safe."""
 
     def __init__(self, directory: Path, budget: int) -> None:
         self.budget = budget
+        self._directory = directory
         self._sizes: OrderedDict[Path, int] = OrderedDict()  # least recently used first
         self._in_use: dict[Path, int] = {}
         self.protected: frozenset[Path] = frozenset()
@@ -65,7 +71,8 @@ class DiskTier:
         shutil.rmtree(path, ignore_errors=True)
 
     def _shrink(self) -> None:
-        excess = self.used - self.budget
+        free = shutil.disk_usage(self._directory).free
+        excess = max(self.used - self.budget, MIN_FREE_BYTES - free)
         for path in sorted(self._sizes, key=self.protected.__contains__):
             if excess <= 0:
                 return

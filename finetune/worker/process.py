@@ -63,6 +63,7 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         max_jobs_per_tenant=config.max_jobs_per_tenant,
         trainer=config.trainer,
         max_workspace_bytes=config.max_workspace_bytes,
+        min_free_bytes=config.min_free_bytes,
         patience=config.patience,
         quantum_seconds=config.quantum_seconds,
         sandbox=config.sandbox,

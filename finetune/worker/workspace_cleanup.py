@@ -75,9 +75,12 @@ async def _withdraw(context: WorkerContext, owned: OwnedJob) -> None:
 
 async def _free_space(context: WorkerContext) -> None:
     """Delete cached tokens, which can be made again, then suspended runs that are backed up elsewhere and TensorBoard
-    logs, the least recently used first."""
-    found = await asyncio.to_thread(_measured, context.config.workspace)
-    over = sum(each.size for each in found) - context.config.max_workspace_bytes
+    logs, the least recently used first, while the workspace is too large or the disk has too little room."""
+    config = context.config
+    found = await asyncio.to_thread(_measured, config.workspace)
+    folder = next(each for each in (config.workspace, *config.workspace.parents) if each.exists())
+    free = shutil.disk_usage(folder).free
+    over = max(sum(each.size for each in found) - config.max_workspace_bytes, config.min_free_bytes - free)
     await context.preparation.prune(max(0, -over))
     for each in sorted(found, key=lambda each: each.touched_at):
         if over > 0 and await _can_delete(context, each.folder):

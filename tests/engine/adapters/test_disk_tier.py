@@ -1,8 +1,12 @@
 """The engine's disk tier keeps to its budget and never deletes files while they are read."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
-from loragate.engine.adapters.disk_tier import DiskTier
+import pytest
+
+from loragate.engine.adapters import disk_tier
+from loragate.engine.adapters.disk_tier import MIN_FREE_BYTES, DiskTier
 
 
 def put(directory: Path, name: str, size: int = 100) -> Path:
@@ -62,3 +66,14 @@ def test_prefetched_adapters_are_evicted_last(tmp_path: Path) -> None:
     tier.protected = frozenset({a, c})
     tier.add(put(tmp_path, "d"))
     assert not a.exists(), "one of those that are to be kept, where there is nothing else"
+
+
+def test_files_are_evicted_while_the_disk_has_too_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tier = DiskTier(tmp_path, budget=1000)
+    a, b = put(tmp_path, "a"), put(tmp_path, "b")
+    tier.add(a)
+    tier.add(b)
+    monkeypatch.setattr(disk_tier.shutil, "disk_usage", lambda _: SimpleNamespace(free=MIN_FREE_BYTES - 150))
+    c = put(tmp_path, "c")
+    tier.add(c)
+    assert (a.exists(), b.exists(), c.exists()) == (False, False, True), "the one that was just fetched is needed"
