@@ -53,7 +53,7 @@ metrics.record_engine_load(0.25)
         subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, VARIABLE: str(folder)})
     found = {
         sample.name.removeprefix("loragate_finetune_"): sample.value
-        for family in finetune_families(tmp_path)
+        for family in finetune_families(tmp_path, all_of_them=True)
         for sample in family.samples
         if not sample.name.endswith("_bucket")
     }
@@ -61,4 +61,4 @@ metrics.record_engine_load(0.25)
         "steps_total": 6, "step_seconds_sum": 4, "step_seconds_count": 2, "jobs_total": 2, "step": 7, "total_steps": 8,
         "train_loss": 0.5, "valid_loss": 0.75, "engine_load": 0.25,
     }  # fmt: skip
-    assert not list(finetune_families(tmp_path / "without"))
+    assert not list(finetune_families(tmp_path / "without", all_of_them=True))
