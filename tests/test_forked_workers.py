@@ -52,7 +52,7 @@ def run(folder: Path, *options: str) -> str:
     for name in ("test_one.py", "test_two.py"):
         (folder / name).write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "--disable-plugin-autoload", "-ra", "--workers", "2", *options]
-    environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "PYTEST_ADDOPTS": ""}
     done = subprocess.run([*command, str(folder)], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout
