@@ -8,14 +8,13 @@ from pydantic_core import PydanticCustomError
 
 from loragate.prompts.bodies import ClientBody, ExtraFields, field_error
 from loragate.prompts.json_text import dump_json, parse_json
-from loragate.prompts.tools import CalledFunction, FunctionDefinition, FunctionName, MessageToolCall, Tool
+from loragate.prompts.tools import CalledFunction, Description, FunctionDefinition, FunctionName, MessageToolCall, Tool
 
 _INPUT = "input"  # the only argument
 _SYNTAX = {"lark": "Lark grammar", "regex": "regular expression"}
 
 Syntax = Literal["lark", "regex"]
 Definition = Annotated[str, StringConstraints(min_length=1, max_length=64 << 10)]
-Description = Annotated[str, StringConstraints(max_length=1 << 16)]
 
 
 def check_kind(tool: Any) -> Any:

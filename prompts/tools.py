@@ -19,6 +19,7 @@ def _require_object(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+Description = Annotated[str, StringConstraints(max_length=1 << 16)]
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_require_object)]
 
@@ -27,7 +28,7 @@ class FunctionDefinition(ClientBody):
     """The name, purpose and parameters of a function; without `parameters` it takes no arguments."""
 
     name: FunctionName
-    description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
+    description: Description | None = None
     parameters: ArgumentsSchema | None = None
     strict: bool | None = None
 

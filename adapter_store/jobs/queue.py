@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -97,10 +97,11 @@ def _next(stage: JobStatus, max_per_tenant: int) -> Select[str, str]:
     other = aliased(JobRow)
     of_tenant = other.tenant_id == JobRow.tenant_id
     validates = stage is JobStatus.VALIDATING
-    held = and_(other.status == stage, other.held_until > database_now()) if validates else false()
-    passed = other.status.in_((JobStatus.QUEUED, JobStatus.RUNNING))
-    running = and_(other.status == JobStatus.RUNNING, other.held_until > database_now())
-    at_work = select(func.count()).where(of_tenant, or_(held, passed if validates else running))
+    begun = JobStatus.VALIDATING if validates else JobStatus.RUNNING
+    busy = and_(other.status == begun, other.held_until > database_now())
+    if validates:
+        busy = or_(busy, other.status.in_((JobStatus.QUEUED, JobStatus.RUNNING)))
+    at_work = select(func.count()).where(of_tenant, busy)
     served = func.coalesce(other.finished_at, other.started_at) if validates else other.started_at
     fewest = at_work.correlate(JobRow).scalar_subquery()
     longest_ago = select(func.max(served)).where(of_tenant).correlate(JobRow).scalar_subquery()

@@ -168,6 +168,16 @@ async def test_clients_need_a_certificate_of_the_authority(tmp_path: Path) -> No
             await model_id(target, SECRET, replace(tls, ca=other.cert("ca")))
 
 
+async def connected_again(client: GrpcEngineClient) -> None:
+    """Wait until the client reaches its restarted engine."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(EngineUnavailable):
+                assert (await client.describe()).model_id == "mine"
+                return
+            await asyncio.sleep(0.05)
+
+
 async def test_certificates_of_both_ends_are_renewed_while_a_session_is_open(tmp_path: Path) -> None:
     target = f"localhost:{free_port()}"
     files, config, tls = linked(tmp_path, target)
@@ -181,12 +191,7 @@ async def test_certificates_of_both_ends_are_renewed_while_a_session_is_open(tmp
         assert (await client.describe()).model_id == "mine", "the open connection stays"
         assert await model_id(target, SECRET, tls) == "mine"
     async with served(config):  # after a restart the client connects again, with the files as they are now
-        async with asyncio.timeout(30):
-            while True:
-                with suppress(EngineUnavailable):
-                    assert (await client.describe()).model_id == "mine"
-                    break
-                await asyncio.sleep(0.05)
+        await connected_again(client)
     await client.close()
 
 
@@ -199,12 +204,7 @@ async def test_while_files_cannot_be_used_a_client_keeps_its_certificate(tmp_pat
         assert (await client.describe()).model_id == "mine"
         files.key("client").unlink()
     async with served(config):
-        async with asyncio.timeout(30):
-            while True:
-                with suppress(EngineUnavailable):
-                    assert (await client.describe()).model_id == "mine"
-                    break
-                await asyncio.sleep(0.05)
+        await connected_again(client)
         await asyncio.sleep(0.5)  # in which it tries to open a session again
         assert client._runner is not None
         assert not client._runner.done(), "it still connects"

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
-from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
+from loragate.prompts.custom_tools import Definition, Syntax
+from loragate.prompts.tools import MAX_TOOLS, Description, FunctionDefinition, FunctionName
 
 _OF_TOOLS = ExtraFields(
     ignored=("allowed_callers", "cache_control", "defer_loading", "output_schema"),
@@ -27,8 +28,8 @@ class CustomFormat(ClientBody):
     """The form of a custom tool's input: any text, or what a grammar allows."""
 
     type: Literal["text", "grammar"]
-    syntax: Literal["lark", "regex"] | None = None
-    definition: Annotated[str, StringConstraints(min_length=1, max_length=64 << 10)] | None = None
+    syntax: Syntax | None = None
+    definition: Definition | None = None
 
     @model_validator(mode="after")
     def _has_a_grammar(self) -> "CustomFormat":
@@ -45,7 +46,7 @@ class ResponseCustomTool(ClientBody):
 
     type: Literal["custom"]
     name: FunctionName
-    description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
+    description: Description | None = None
     format: CustomFormat | None = None
     namespace: FunctionName | None = None
 
