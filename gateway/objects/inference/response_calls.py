@@ -1,22 +1,31 @@
 """The calls of tools in a response's output."""
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from loragate.gateway.objects.inference.response_item import GrowingItem, ResponseEvent
 from loragate.gateway.objects.inference.responses import CustomCallItem, FunctionCallItem, ItemStatus
 
 
-class CallItem(GrowingItem):
-    """A call of a function."""
+class _Call(GrowingItem):
+    """What calls of functions and of custom tools have in common. `_text` is the arguments, or the input."""
+
+    _prefix: ClassVar[str]  # of its id
 
     def __init__(
         self, index: int, call_id: str, name: str, numbers: Iterator[int], namespace: str | None = None
     ) -> None:
-        super().__init__("fc", index, numbers)
+        super().__init__(self._prefix, index, numbers)
         self._call_id = call_id
         self._name = name
         self._namespace = namespace
-        self._arguments = ""
+        self._text = ""
+
+
+class CallItem(_Call):
+    """A call of a function."""
+
+    _prefix = "fc"
 
     def opened(self) -> Iterator[ResponseEvent]:
         """Yield the event that names the function, without its arguments."""
@@ -24,12 +33,12 @@ class CallItem(GrowingItem):
 
     def more(self, text: str) -> Iterator[ResponseEvent]:
         """Append to the arguments; yield the event."""
-        self._arguments += text
+        self._text += text
         yield self.event("response.function_call_arguments.delta", delta=text)
 
     def closed(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         """Yield the events of the whole arguments and the call."""
-        yield self.event("response.function_call_arguments.done", arguments=self._arguments)
+        yield self.event("response.function_call_arguments.done", arguments=self._text)
         yield self.done(self.document(status))
 
     def document(self, status: ItemStatus) -> FunctionCallItem:
@@ -40,24 +49,17 @@ class CallItem(GrowingItem):
             "status": status,
             "call_id": self._call_id,
             "name": self._name,
-            "arguments": self._arguments,
+            "arguments": self._text,
         }
         if self._namespace is not None:
             item["namespace"] = self._namespace
         return item
 
 
-class CustomItem(GrowingItem):
+class CustomItem(_Call):
     """A call of a custom tool. Its input comes in one piece, once it is complete."""
 
-    def __init__(
-        self, index: int, call_id: str, name: str, numbers: Iterator[int], namespace: str | None = None
-    ) -> None:
-        super().__init__("ctc", index, numbers)
-        self._call_id = call_id
-        self._name = name
-        self._namespace = namespace
-        self._input = ""
+    _prefix = "ctc"
 
     def opened(self) -> Iterator[ResponseEvent]:
         """Yield the event that names the tool, without its input."""
@@ -66,13 +68,13 @@ class CustomItem(GrowingItem):
 
     def more(self, text: str) -> Iterator[ResponseEvent]:
         """Append to the input; yield nothing."""
-        self._input += text
+        self._text += text
         yield from ()
 
     def closed(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         """Yield the events of the input and the call."""
-        yield self.event("response.custom_tool_call_input.delta", delta=self._input)
-        yield self.event("response.custom_tool_call_input.done", input=self._input)
+        yield self.event("response.custom_tool_call_input.delta", delta=self._text)
+        yield self.event("response.custom_tool_call_input.done", input=self._text)
         yield self.done(self.document(status))
 
     def document(self, status: ItemStatus) -> CustomCallItem:
@@ -83,7 +85,7 @@ class CustomItem(GrowingItem):
             "status": status,
             "call_id": self._call_id,
             "name": self._name,
-            "input": self._input,
+            "input": self._text,
         }
         if self._namespace is not None:
             item["namespace"] = self._namespace
