@@ -21,7 +21,7 @@ PROMPT = [5, 9, 13, 21]
 
 @pytest.fixture
 def disk(tmp_path: Path) -> DiskTier:
-    return DiskTier(tmp_path / "none", 1)
+    return DiskTier(tmp_path, 1)
 
 
 def until(condition: Callable[[], bool]) -> None:
