@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,16 @@ from tests.panel.world import WAIT_SECONDS, World, panel_world
 Cookie = Any  # playwright has no public name for it
 
 expect.set_options(timeout=WAIT_SECONDS * 1000)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test what its page showed."""
+    report = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if report.when == "call" and report.failed and isinstance(page, Page):
+        report.sections.append((f"The page at {page.url}", page.locator("body").inner_text(timeout=5000)))
+    return report
 
 
 @pytest.fixture(scope="module")
