@@ -47,6 +47,7 @@ from loragate.adapter_store.scopes import AdminScope, TenantScope
 from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_RETENTION, SweepReport, sweep
 from loragate.adapter_store.tenants.deletion import finish_deletions
+from loragate.adapter_store.tenants.erasure import erase_deleted_tenants
 from loragate.adapter_store.tenants.repository import TenantRepository, tenant_not_found
 from loragate.adapter_store.usage.repository import UsageRepository
 from loragate.adapter_store.usage.settlement import UsageSettlement
@@ -286,7 +287,8 @@ class Store:
     async def sweep(
         self, grace: timedelta = DEFAULT_GRACE, retention: timedelta | None = None, *, listing: bool = True
     ) -> SweepReport:
-        """Reclaim bytes that nothing refers to and that are older than `grace`, and reject publications that old.
+        """Reclaim bytes that nothing refers to and that are older than `grace`, reject publications that old, and erase
+        tenants that were deleted before `retention`.
         Deleted adapters stay for `retention`, by default the time in which they can be restored. Without `listing`,
         only recorded bytes are considered, and nothing is listed."""
         await self._journal.catch_up(self._database)
@@ -297,4 +299,7 @@ class Store:
             async with self.tenant(tenant_id, write=True) as scope:
                 await scope.publisher.reject_abandoned(grace)
         kept = self._retention if retention is None else retention
-        return await sweep(self._database, self.blobs, grace, kept, listing=listing)
+        report = await sweep(self._database, self.blobs, grace, kept, listing=listing)
+        await erase_deleted_tenants(self._database, await self.earliest_time() - max(grace, kept))
+        await self._database.release_space()
+        return report

@@ -40,6 +40,7 @@ _TRUSTED_SECONDS = 1.0  # after this time idle, a Postgres connection is pinged 
 _IDLE_SINCE = "loragate_idle_since"
 _KEPT, _MORE = 5, 10  # connections of one process: permanent ones, and additional ones under load
 MAX_CONNECTIONS = _KEPT + _MORE
+_RELEASE_PAGES = "PRAGMA incremental_vacuum(1000)"  # 4 MB; writers wait for it
 _OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
 
 
@@ -78,6 +79,19 @@ class Database:
         async with self._session(TenantSession, {WRITE: write, TENANT: tenant_id}) as session:
             yield session
 
+    async def release_space(self) -> None:
+        """Give free pages of SQLite's file back to the file system, a few at a time; Postgres does so itself. Stop
+        while others write for long. A file that was made before this program enabled it stays as it is."""
+        if self._engine.dialect.name != "sqlite":
+            return
+        with database_faults(), suppress(sqlite3.OperationalError):
+            async with self._engine.connect() as connection:
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                free, before = await _free_pages(driver), 0
+                while free and free != before:
+                    await driver.executescript(_RELEASE_PAGES)  # `execute` would stop after the first page
+                    free, before = await _free_pages(driver), free
+
     @asynccontextmanager
     async def _session(self, kind: type[Session], scope: dict[str, Any]) -> AsyncIterator[AsyncSession]:
         # Rows are read as the database has them, never as an earlier statement left them in the session.
@@ -88,6 +102,12 @@ class Database:
             async with AsyncSession(self._engine, sync_session_class=kind, execution_options=options) as session:
                 yield session
                 await session.commit()
+
+
+async def _free_pages(driver: Any) -> int:
+    async with driver.execute("PRAGMA freelist_count") as found:
+        (pages,) = await found.fetchone()
+    return int(pages)
 
 
 def create_engine(url: URL) -> AsyncEngine:
@@ -136,12 +156,15 @@ def _ping_idle_connections(engine: Engine) -> None:
                 raise InvalidatePoolError from error
 
 
-def _use_write_ahead_log(cursor: Any) -> None:
-    """Retry while SQLite is busy: when several processes open a new file, SQLite rejects some without waiting, because
-    its busy timeout does not apply to a change of the journal mode."""
+def _prepare_file(cursor: Any) -> None:
+    """Set what a file of SQLite keeps. Retry while SQLite is busy: when several processes open a new file, SQLite
+    rejects some without waiting, because its busy timeout does not apply to a change of the journal mode."""
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
+            cursor.execute("PRAGMA page_count")
+            if cursor.fetchone() == (0,):  # a new file; later it would have no effect
+                cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
             cursor.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
@@ -156,7 +179,7 @@ def _configure_sqlite(engine: Engine) -> None:
     def prepare(connection: Any, record: object) -> None:
         connection.isolation_level = None  # the driver must not begin transactions behind our back
         cursor = connection.cursor()
-        _use_write_ahead_log(cursor)
+        _prepare_file(cursor)
         for pragma in ("synchronous = FULL", "foreign_keys = ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
