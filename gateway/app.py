@@ -5,10 +5,12 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 
 from loragate.adapter_store.notices.notices import Notices
 from loragate.adapter_store.store import Store
@@ -126,13 +128,8 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redoc_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `tracing` and `metrics` are our own
+        routes=_routes(),
     )
-    # Routes are tried in this order: the most frequent requests come first.
-    inference = (chat, completions, messages, responses, embeddings, tokens)
-    tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage, whoami)
-    operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
-    for module in (*inference, health, metrics, *tenants, *operators, docs):
-        app.include_router(module.router)
     add_exception_handlers(app)
     proxies = TrustedProxies(config.trusted_proxies)
     app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=process_metrics.http, proxies=proxies)
@@ -140,6 +137,19 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     if tracing is not None:
         tracing.watch(app)
     return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """Return all routes, the most frequent requests' first, because they are tried in this order. What FastAPI derives
+    from them at the first request is the same for all applications of a process."""
+    inference = (chat, completions, messages, responses, embeddings, tokens)
+    tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage, whoami)
+    operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
+    router = APIRouter()
+    for module in (*inference, health, metrics, *tenants, *operators, docs):
+        router.include_router(module.router)
+    return router.routes
 
 
 def _allow_origins(app: FastAPI, origins: Sequence[str]) -> None:
