@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from private_postgres import PostgresServer, private_postgres
+from thinned import thinned
 from tokenizers import Tokenizer
 
 from loragate.adapter_store.database.schema import upgrade
@@ -59,7 +60,7 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=thinned(["sqlite", "postgres"], fast={"sqlite"}))
 async def on_both(request: pytest.FixtureRequest, tmp_path: Path, engine: StubEngine) -> GatewayConfig:
     """A configuration with each of the databases."""
     config = await new_config(tmp_path, engine)

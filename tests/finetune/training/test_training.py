@@ -17,6 +17,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
+from thinned import thinned
 from transformers import AutoModelForCausalLM
 
 from loragate.finetune.data.formats import Method
@@ -42,7 +43,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(params=list(Method))
+@pytest.fixture(params=thinned(Method, fast={Method.SUPERVISED}))
 def method(request: pytest.FixtureRequest) -> Method:
     return Method(request.param)
 

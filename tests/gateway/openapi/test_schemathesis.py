@@ -115,7 +115,7 @@ async def schemathesis(gateway: Gateway, config: GatewayConfig, tmp_path: Path, 
 
 
 async def test_a_little_of_everything(schemathesis: Schemathesis, gateway: Gateway) -> None:
-    options = ("--phases", "examples,fuzzing,stateful", "--max-examples", "4", "--generation-deterministic")
+    options = ("--phases", "examples,fuzzing,stateful", "--max-examples", "2", "--generation-deterministic")
     await schemathesis(gateway.key, TENANTS, *options)
     await schemathesis(ADMIN_KEY, OPERATORS, *options)
 
