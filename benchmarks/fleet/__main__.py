@@ -3,8 +3,9 @@
 Placement, scheduler and adapter pool are the code that serves; steps, reads and copies take the seconds of `Costs`.
 Nothing sleeps, so that the figures do not depend on the machine.
 
-    python -m benchmarks.fleet                    # all scenarios; half an hour on two cores
+    python -m benchmarks.fleet                    # all scenarios; an hour on two cores
     python -m benchmarks.fleet --only zipf death  # some
+    python -m benchmarks.fleet.pictures           # draw `docs/pictures/fleet-*.svg` from the results
 """
 
 import argparse
@@ -46,7 +47,10 @@ POLICIES: dict[str, tuple[Callable[[], Policy], bool]] = {  # with whether engin
     "rendezvous, uses counted": (Rendezvous, False),
     "loragate": (ReplicaSets, False),
 }
-SCALE = (1, 2, 3, 8, 32)
+SCALE = (1, 2, 3, 8, 32, 64, 256)
+SCALE_SECONDS = 30  # of requests, and more on few engines
+CATALOGUES = (10, 100, 1000, 10_000, 100_000)  # adapters
+CATALOGUE_ENGINES = 8
 SCALED_POLICIES = ("least loaded", "prefer a holder, spill by load", "loragate")
 
 Case = tuple[str, Fleet, Workload, int, str]
@@ -106,32 +110,41 @@ def scale(simulate: Runner) -> dict[str, Any]:
     cases = []
     for engines in SCALE:
         adapters = 100 * engines
-        requests = max(3000, 150 * engines)
+        requests = max(3000, int(SCALE_SECONDS * RATE * engines))
         for name, factor in (("rate", 1.0), ("overload", OVERLOAD)):
             workload = Workload(adapters, SKEW, RATE * engines * factor)
             cases += [(f"{name} {engines}", Fleet(engines), workload, requests, p) for p in SCALED_POLICIES]
     return {"rows": simulate(cases)}
 
 
+def catalogues(simulate: Runner) -> dict[str, Any]:
+    """Add adapters to the same engines."""
+    rate = RATE * CATALOGUE_ENGINES
+    workloads = [(f"adapters {adapters}", Workload(adapters, SKEW, rate)) for adapters in CATALOGUES]
+    fleet = Fleet(CATALOGUE_ENGINES)
+    return {"rows": simulate([(n, fleet, workload, REQUESTS, p) for n, workload in workloads for p in SCALED_POLICIES])}
+
+
 def moves(simulate: Runner) -> dict[str, Any]:
-    """Change the number of engines from 2 to 3 and back, for several namings of the adapters."""
-    rows = [_moves(seed) for seed in range(8)]
-    mean = {key: round(sum(row[key] for row in rows) / len(rows), 3) for key in rows[0]}
-    return {
-        "rows": [{"case": "mean of 8 namings", **mean}, *({"case": f"naming {i}", **row} for i, row in enumerate(rows))]
-    }
+    """Add an engine and remove it again: from 2 to 3 for several namings of the adapters, and to larger fleets."""
+    rows = [{"case": f"naming {seed}", **_moves(2, ADAPTERS, seed)} for seed in range(8)]
+    mean = {key: round(sum(row[key] for row in rows) / len(rows), 3) for key in ("joins", "leaves", "kept")}
+    larger = [{"case": f"engines {engines}", **_moves(engines, 100 * engines)} for engines in SCALE]
+    return {"rows": [{"case": "mean of 8 namings", **mean}, *rows, *larger]}
 
 
-def _moves(seed: int) -> dict[str, float]:
-    """Return what moves, and what of the first sets is there again in the end."""
-    workload = Workload(ADAPTERS, SKEW, 1.0, seed=seed)
+def _moves(engines: int, adapters: int, seed: int = 0) -> dict[str, float]:
+    """Return the part of the pairs that moves when one joins `engines` and when it leaves again, and the part of the
+    first ones that is there in the end."""
+    workload = Workload(adapters, SKEW, 1.0, seed=seed)
     shares = {workload.key(rank): float(share) for rank, share in enumerate(workload.probabilities())}
-    two, three = (sets_of(shares, {f"engine-{i}": 16.0 for i in range(engines)}) for engines in (2, 3))
-    again = sets_of(shares, {f"engine-{i}": 16.0 for i in range(2)})
+    before, with_it, after = (
+        sets_of(shares, {f"engine-{i}": 16.0 for i in range(count)}) for count in (engines, engines + 1, engines)
+    )
     return {
-        "2 to 3": round(moved(two, three), 3),
-        "3 to 2": round(moved(three, again), 3),
-        "kept": round(1 - moved(two, again), 3),
+        "joins": round(moved(before, with_it), 3),
+        "leaves": round(moved(with_it, after), 3),
+        "kept": round(1 - moved(before, after), 3),
     }
 
 
@@ -145,6 +158,7 @@ SCENARIOS: dict[str, Callable[[Runner], dict[str, Any]]] = {
     "death": death,
     "moves": moves,
     "scale": scale,
+    "catalogues": catalogues,
     "fairness": fairness,
 }
 

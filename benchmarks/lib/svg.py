@@ -52,6 +52,45 @@ def curves(title: str, lines: Mapping[str, Sequence[float]], height: int = 260) 
 
 
 @dataclass(frozen=True)
+class Panel:
+    """One chart of several: lines over named places, on an axis from 0."""
+
+    title: str
+    lines: Mapping[str, Sequence[float]]
+
+
+def panels(title: str, below: str, places: Sequence[str], lines: Sequence[str], charts: Sequence[Panel]) -> str:
+    """Return small charts over the same places, two in a row. `below` says what the places are; a chart may lack some
+    of the lines."""
+    top, height, columns = 90, 200, 2
+    colours = dict(zip(lines, _COLOURS, strict=False))
+    shapes = [_legend(lines, 30), _text(0, 62, f"horizontal: {below}")]
+    for number, chart in enumerate(charts):
+        left = 44 + number % columns * _WIDTH / columns
+        shapes += _lines(chart, colours, places, left, top + 12 + number // columns * height)
+    return _picture(title, top + -(-len(charts) // columns) * height, shapes)
+
+
+def _lines(chart: Panel, colours: Mapping[str, str], places: Sequence[str], left: float, top: float) -> list[str]:
+    width, height = 280.0, 130.0
+    maximum = max(map(max, chart.lines.values()))
+    step = width / max(1, len(places) - 1)
+    shapes = [_text(left, top - 8, chart.title)]
+    for mark in (0.0, maximum / 2, maximum):
+        y = top + height * (1 - mark / maximum)
+        shapes.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        shapes.append(_text(left - 42, y + 4, f"{mark:,.2f}" if maximum < 10 else f"{mark:,.0f}"))
+    shapes += [_text(left + place * step - 8, top + height + 16, name) for place, name in enumerate(places)]
+    for name, values in chart.lines.items():
+        points = " ".join(
+            f"{left + place * step:.1f},{top + height * (1 - value / maximum):.1f}"
+            for place, value in enumerate(values)
+        )
+        shapes.append(f'<polyline points="{points}" fill="none" stroke="{colours[name]}" stroke-width="1.5"/>')
+    return shapes
+
+
+@dataclass(frozen=True)
 class Roof:
     """The limits of a machine: bytes per second and operations per second."""
 

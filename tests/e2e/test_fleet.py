@@ -1,5 +1,6 @@
 """Two real engines behind one gateway: one is killed under streams, and one registers itself."""
 
+import json
 import os
 import signal
 import socket
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,13 +20,14 @@ from running_server import RunningServer, clean_environment, client, ok, until, 
 from .conftest import Tiny
 
 PROMPT = list(range(3, 19))
-STREAMS = 12
+STREAMS, CROWD = 12, 200
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True, "temperature": 0, "stream": True}
 
 
 @pytest.fixture(scope="module")
 def fleet(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    server = RunningServer(tmp_path_factory.mktemp("fleet"), "--model", str(tiny.base), "--engines", "2")
+    patient = {"LORAGATE_MAX_QUEUE_SECONDS": "600"}  # a crowd waits on a slow machine
+    server = RunningServer(tmp_path_factory.mktemp("fleet"), "--model", str(tiny.base), "--engines", "2", **patient)
     yield server
     assert server.stop() == 0
 
@@ -102,6 +105,68 @@ def test_a_killed_engine_ends_only_its_own_streams(fleet: RunningServer, key: st
     assert not any("[DONE]" in line for lines, _ in lost for line in lines)
     with client(fleet.base_url, key) as http:
         assert ok(http.post("/v1/completions", json={"model": "a", "prompt": PROMPT, "max_tokens": 2}))
+    until(lambda: fleet.runtime["engines"][1]["pid"] not in (None, victim), 120)
+    until(lambda: all_ready(fleet, "engine-0", "engine-1"), 120)
+
+
+@dataclass
+class Scored:
+    """A stream with its tokens, and the error that ended it."""
+
+    model: str
+    tokens: list[str]
+    error: str | None
+    at: float
+
+
+def scored_stream(server: RunningServer, key: str, model: str, length: int, begun: threading.Semaphore) -> Scored:
+    body = LONG | {"model": model, "max_tokens": length, "logprobs": 0}
+    tokens: list[str] = []
+    error = None
+    with client(server.base_url, key) as http, http.stream("POST", "/v1/completions", json=body) as response:
+        assert response.status_code == 200, response.read()
+        for line in response.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            chunk = json.loads(line.removeprefix("data: "))
+            error = chunk["error"]["code"] if "error" in chunk else error
+            for choice in chunk.get("choices", ()):
+                if not tokens:
+                    begun.release()
+                tokens += choice["logprobs"]["tokens"] if choice["logprobs"] else []
+    return Scored(model, tokens, error, monotonic())
+
+
+@pytest.mark.long
+def test_two_hundred_streams_when_an_engine_is_killed(fleet: RunningServer, tiny: Tiny) -> None:
+    """None fails before its first token, the others end within 2 s, each has the tokens of its adapter, and what is
+    billed is what was delivered."""
+    key, begun, length = fleet.add_tenant("crowd"), threading.Semaphore(0), 200
+    with client(fleet.base_url, key) as http:
+        for name in "ab":
+            ok(upload(http, name, tiny.adapters[name]))
+    alone = {model: scored_stream(fleet, key, model, length, threading.Semaphore(0)) for model in "ab"}
+    with ThreadPoolExecutor(CROWD) as threads:
+        streams = [threads.submit(scored_stream, fleet, key, "ab"[n % 2], length, begun) for n in range(CROWD)]
+        for _ in range(CROWD // 4):
+            assert begun.acquire(timeout=60)
+        victim = fleet.runtime["engines"][1]["pid"]
+        killed_at = monotonic()
+        os.kill(victim, signal.SIGKILL)
+        ended = [stream.result() for stream in streams]
+    lost = [each for each in ended if each.error is not None]
+    assert lost
+    assert {each.error for each in lost} == {"engine_unavailable"}
+    assert all(each.tokens for each in lost)
+    assert max(each.at for each in lost) - killed_at < 2
+    for each in ended:
+        expected = alone[each.model].tokens
+        assert each.tokens == expected[: len(each.tokens)]
+        assert each.error is not None or len(each.tokens) == length
+    delivered = sum(len(each.tokens) for each in [*ended, *alone.values()])
+    with client(fleet.base_url, key) as http:
+        until(lambda: ok(http.get("/v1/usage"))["totals"]["requests"] == CROWD + 2)
+        assert ok(http.get("/v1/usage"))["totals"]["completion_tokens"] == delivered
     until(lambda: fleet.runtime["engines"][1]["pid"] not in (None, victim), 120)
     until(lambda: all_ready(fleet, "engine-0", "engine-1"), 120)
 
