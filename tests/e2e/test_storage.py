@@ -15,7 +15,6 @@ from private_postgres import private_postgres
 from redis_server import RedisServer
 from running_server import RunningServer, client, ok, upload
 from s3_server import s3_server
-from thinned import thinned
 
 from .conftest import Tiny
 from .test_serving import complete, text_of
@@ -23,7 +22,7 @@ from .test_serving import complete, text_of
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
-@pytest.fixture(params=thinned(["disk", "s3"], fast={"disk"}))
+@pytest.fixture(params=["disk", "s3"])
 def environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """Settings of the server: all defaults, or nothing that is stored on its disk."""
     if request.param == "disk":
@@ -52,6 +51,7 @@ def _damage(blob_url: str, tenant_id: str, digest: str) -> None:
     fs.pipe_file(name, content[:-1] + bytes([content[-1] ^ 1]))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_damaged_bytes_are_never_served(tiny: Tiny, tmp_path: Path, environment: dict[str, str]) -> None:
     data, options = tmp_path / "data", ("--model", str(tiny.base))

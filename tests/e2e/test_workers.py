@@ -23,7 +23,10 @@ WORKERS = 3
 MANY = 40
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
+pytestmark = pytest.mark.long  # the fast set has each of these with fewer processes
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def workers(
     request: pytest.FixtureRequest, tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, redis_of_session: RedisServer
 ) -> Iterator[Workers]:
