@@ -3,12 +3,10 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loragate.engine.adapters.token_cost import token_cost
-from loragate.engine.adapters.weights.load import load_weights, read_files
+from loragate.engine.adapters.weights.load import load_adapter, read_files
 from loragate.engine.config import EngineConfig
 from loragate.engine.grammar.spec import Grammar
 from loragate.engine.grammar.thinking import Thinking
@@ -136,8 +134,7 @@ class LocalEngine:
         try:
             directory = self._adapters[key.digest]
             plan = read_files(directory, self.loaded.layout).plan
-            host = load_weights(directory, plan, self.loaded.base)
-            self.core.post(AdapterRead(key, replace(host, token_cost=token_cost(plan, self.loaded.layout))))
+            self.core.post(AdapterRead(key, load_adapter(directory, plan, self.loaded.base, self.loaded.layout)))
         except Exception as error:
             self.core.post(AdapterFailed(key, str(error)))
 

@@ -10,22 +10,19 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from loragate.engine.adapters.disk_tier import DiskTier
-from loragate.engine.adapters.token_cost import token_cost
-from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
-from loragate.engine.layers.patch import HostAdapter
-from loragate.engine.model.base_model import BaseModel
+from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
 from loragate.engine.sequence.request import AdapterKey
 from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.read import AdapterReading
 from loragate.v1 import engine_pb2 as pb
 
+Loaded = TypeVar("Loaded")
 T = TypeVar("T")
 
 _DIGEST_KIND = "sha256:"
@@ -50,20 +47,23 @@ class AdapterPeer(Protocol):
         ...
 
 
-class AdapterFiles:
-    """The disk tier. `peers` returns the sessions that may be asked, best first."""
+class AdapterFiles(Generic[Loaded]):
+    """The disk tier. `peers` returns the sessions that may be asked, best first.
+
+    `prepare` makes of the checked files in a folder what the engine loads; it may raise AdapterRejected or OSError.
+    """
 
     def __init__(
         self,
         directory: Path,
-        base: BaseModel,
         layout: BaseLayout,
+        prepare: Callable[[Path, AdapterReading], Loaded],
         peers: Callable[[AdapterKey], Iterable[AdapterPeer]],
         budget: int | None = None,
     ) -> None:
         self._directory = directory
-        self._base = base
         self._layout = layout
+        self._prepare = prepare
         self._peers = peers
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         directory.mkdir(parents=True, exist_ok=True)
@@ -71,8 +71,8 @@ class AdapterFiles:
             shutil.rmtree(abandoned, ignore_errors=True)
         self.tier = DiskTier(directory, budget or int(shutil.disk_usage(directory).free * _DISK_SHARE))
 
-    async def load(self, key: AdapterKey) -> HostAdapter:
-        """Return the adapter's weights. Raise AdapterUnavailable with the reason."""
+    async def load(self, key: AdapterKey) -> Loaded:
+        """Return the prepared adapter. Raise AdapterUnavailable with the reason."""
         path = self._path(key)
         async with self._locked(path):
             if path in self.tier:
@@ -118,11 +118,10 @@ class AdapterFiles:
         parts = (key.tenant_id, key.digest.removeprefix(_DIGEST_KIND))
         return self._directory.joinpath(*parts) if all(_SAFE.fullmatch(part) for part in parts) else None
 
-    def _read(self, path: Path, key: AdapterKey) -> HostAdapter:
+    def _read(self, path: Path, key: AdapterKey) -> Loaded:
         reading = self._check(path, key)
         with _as_unavailable():
-            host = load_weights(path, reading.plan, self._base)
-            return replace(host, token_cost=token_cost(reading.plan, self._layout))
+            return self._prepare(path, reading)
 
     def _check(self, path: Path, key: AdapterKey) -> AdapterReading:
         with _as_unavailable():

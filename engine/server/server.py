@@ -1,4 +1,4 @@
-"""The engine process: a gRPC server on the event loop, and the step loop on a thread of its own."""
+"""The engine process: a gRPC server on the event loop, in front of a backend."""
 
 import asyncio
 import itertools
@@ -6,75 +6,65 @@ import logging
 import os
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import grpc
 import grpc.aio
 
-from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
 from loragate.engine.adapters.prefetch import Prefetch
 from loragate.engine.client.channel_options import SERVER_OPTIONS
 from loragate.engine.client.frames import unbatch
 from loragate.engine.config import EngineConfig
-from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
-from loragate.engine.loop.engine_core import EngineCore
-from loragate.engine.metrics.trace_events import trace_json
 from loragate.engine.model.errors import ModelRejected
 from loragate.engine.runtime.interpreter import freeze_objects
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.server import session as sessions
 from loragate.engine.server.access import SecretRequired, check_access, listen
+from loragate.engine.server.backend import BuildBackend, Links
 from loragate.engine.server.conversions import delta_from, load_from, request_from
-from loragate.engine.server.stats import MAX_CACHED, build_inventory, build_stats
-from loragate.engine.startup.build import LoadedModel, build_core, load
 from loragate.kernels.cpu.openmp import compute_alone
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
 log = logging.getLogger(__name__)
 
-_EXIT_REJECTED = 2  # the model cannot be served: a restart would not help
+EXIT_REJECTED = 2  # the model cannot be served: a restart would not help
 _EXIT_DIED = 70
 _LOAD_SECONDS = 0.25
 
 
 class EngineService(pb_grpc.EngineServiceServicer):
-    """Connects sessions to the step loop."""
+    """Connects sessions to the backend."""
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+    def __init__(self, build: BuildBackend) -> None:
         self._loop = asyncio.get_running_loop()
-        self._manifest = loaded.manifest
         self._sessions: dict[int, sessions.Session] = {}
         self._pins: dict[int, tuple[AdapterKey, ...]] = {}
         self._ids = itertools.count(1)
-        self._reads: set[asyncio.Task[None]] = set()
-        self._files = AdapterFiles(
-            config.cache_dir / "adapters", loaded.base, loaded.layout, self._peers, config.adapter_disk_bytes
+        self.backend = build(
+            Links(
+                peers=lambda key: list(self._sessions.values()),
+                emit=lambda outputs: self._call(self._dispatch, outputs),
+                on_crash=lambda: os._exit(_EXIT_DIED),
+            )
         )
-        self._prefetch = Prefetch(self._files)
-        self.core: EngineCore = build_core(
-            loaded,
-            config,
-            request_read=lambda key: self._call(self._start_read, key),
-            emit=lambda outputs: self._call(self._dispatch, outputs),
-            on_crash=lambda: os._exit(_EXIT_DIED),
-            on_retired=lambda key: self._call(self._files.discard, key),
-        )
+        self._prefetch = Prefetch(self.backend.files)
 
     async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
-        return self._manifest
+        return self.backend.manifest
 
     async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
-        return build_stats(self.core, self._files.tier, request, self._files.recent(MAX_CACHED))
+        return self.backend.stats(request)
 
     async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
-        return build_inventory(self.core.adapters, self._files.keys())
+        return self.backend.inventory()
 
     async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
-        steps = self.core.timeline.steps(request.last_steps or None)
-        return pb.TraceResponse(json=await asyncio.to_thread(trace_json, steps))
+        return pb.TraceResponse(json=await asyncio.to_thread(self.backend.trace, request.last_steps or None))
 
     async def Session(
         self, request_iterator: AsyncIterator[pb.ClientFrame], context: object
@@ -88,7 +78,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
         finally:
             reader.cancel()
             del self._sessions[session.id]
-            self.core.post(Abort(session.id))
+            self.backend.abort(session.id)
             self._pin(session.id, ())
             self._prefetch.discard(session.id)
             await session.end()
@@ -98,7 +88,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
         reported = False
         while True:
             await asyncio.sleep(_LOAD_SECONDS)
-            load = load_from(self.core.scheduler.load(), self.core.scheduler.served())
+            load = load_from(self.backend.load(), self.backend.served())
             if load.tenants or load.served or reported:
                 for session in self._sessions.values():
                     session.send_load(load)
@@ -108,10 +98,10 @@ class EngineService(pb_grpc.EngineServiceServicer):
         async for frame in unbatch(frames):
             match frame.WhichOneof("kind"):
                 case "submit":
-                    self.core.post(Submit(request_from(frame.submit, session.id)))
+                    self.backend.submit(request_from(frame.submit, session.id))
                 case "abort":
                     index = frame.abort.index if frame.abort.HasField("index") else None
-                    self.core.post(Abort(session.id, frame.abort.request_id, index))
+                    self.backend.abort(session.id, frame.abort.request_id, index)
                 case "adapter_part":
                     await session.receive(frame.adapter_part)
                 case "pins":
@@ -119,7 +109,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
                 case "prefetch":
                     self._prefetch.request(session.id, _keys(frame.prefetch.adapters))
                 case "retire":
-                    self.core.post(Retire(_keys(frame.retire.adapters)))
+                    self.backend.retire(_keys(frame.retire.adapters))
 
     def _pin(self, session_id: int, keys: tuple[AdapterKey, ...]) -> None:
         """Set one session's pins; those of the others stay."""
@@ -128,24 +118,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
         if not keys:
             del self._pins[session_id]
         if self._pins != before:
-            self.core.post(Pin(tuple(key for pinned in self._pins.values() for key in pinned)))
-
-    def _peers(self, key: AdapterKey) -> Iterable[sessions.Session]:
-        return list(self._sessions.values())
-
-    def _start_read(self, key: AdapterKey) -> None:
-        task = asyncio.create_task(self._read_adapter(key))
-        self._reads.add(task)
-        task.add_done_callback(self._reads.discard)
-
-    async def _read_adapter(self, key: AdapterKey) -> None:
-        try:
-            self.core.post(AdapterRead(key, await self._files.load(key)))
-        except AdapterUnavailable as error:
-            self.core.post(AdapterFailed(key, str(error)))
-        except Exception as error:
-            log.exception("loading adapter %s failed", key.digest)
-            self.core.post(AdapterFailed(key, f"the engine failed to load it ({type(error).__name__})"))
+            self.backend.pin(tuple(key for pinned in self._pins.values() for key in pinned))
 
     def _dispatch(self, outputs: list[Output]) -> None:
         by_session: dict[int, list[pb.Delta]] = defaultdict(list)
@@ -156,10 +129,10 @@ class EngineService(pb_grpc.EngineServiceServicer):
             if session is not None:
                 session.send(deltas)
 
-    def _call(self, function: object, argument: object) -> None:
-        """Call a function on the event loop from the step thread; do nothing once the loop is closed."""
+    def _call(self, function: Callable[..., Any], argument: object) -> None:
+        """Call a function on the event loop from any thread; do nothing once the loop is closed."""
         try:
-            self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(function, argument)
         except RuntimeError:
             log.debug("the event loop is closed")
 
@@ -169,37 +142,42 @@ def _keys(adapters: Iterable[pb.AdapterRef]) -> tuple[AdapterKey, ...]:
 
 
 def run(config: EngineConfig) -> None:
-    """Serve until SIGTERM or SIGINT. Exits with status 2 if the model is rejected, with the reason on stderr.
+    """Serve our own engine until SIGTERM or SIGINT. Exits with status 2 if the model is rejected, with the reason on
+    stderr.
 
     Raise ValueError for a configuration that leaves the engine open to others.
     """
+    from loragate.engine.server.native import NativeBackend
+    from loragate.engine.startup.build import load
+
     check_access(config)
     try:
         loaded = load(config)
     except ModelRejected as error:
         log.error("%s", error)
-        raise SystemExit(_EXIT_REJECTED) from error
+        raise SystemExit(EXIT_REJECTED) from error
     freeze_objects()
-    asyncio.run(serve(loaded, config))
+    asyncio.run(serve(partial(NativeBackend, loaded, config), config))
 
 
-async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
-    """Serve a loaded model on `config.listen`."""
+async def serve(build: BuildBackend, config: EngineConfig) -> None:
+    """Serve a backend on `config.listen` until a signal."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=compute_alone))
     server = grpc.aio.server(
         options=SERVER_OPTIONS, interceptors=[SecretRequired(config.secret, config.previous_secrets)]
     )
-    service = EngineService(loaded, config)
+    service = EngineService(build)
     pb_grpc.add_EngineServiceServicer_to_server(service, server)
     listen(server, config)
-    service.core.start()
+    service.backend.start()
     await server.start()
-    log.info("engine ready: %s on %s", loaded.manifest.model_id, loaded.manifest.device)
+    manifest = service.backend.manifest
+    log.info("engine ready: %s on %s", manifest.model_id, manifest.device)
     load_task = asyncio.create_task(service.run_load_loop(), name="engine-load")
     await _until_signal()
     load_task.cancel()
     await server.stop(grace=None)
-    await asyncio.to_thread(service.core.stop)
+    await service.backend.stop()
 
 
 async def _until_signal() -> None:

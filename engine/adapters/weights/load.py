@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from loragate.engine.adapters.token_cost import token_cost
 from loragate.engine.adapters.weights.base_copies import check_base_copies
 from loragate.engine.adapters.weights.linear import Dtypes, linear_weights
 from loragate.engine.adapters.weights.parameters import parameter_patches
@@ -29,6 +30,11 @@ def read_files(directory: Path, layout: BaseLayout) -> AdapterReading:
     path = directory / TENSORS_FILE
     with path.open("rb") as file:
         return read_adapter((directory / CONFIG_FILE).read_bytes(), file, path.stat().st_size, layout)
+
+
+def load_adapter(directory: Path, plan: AdapterPlan, base: BaseModel, layout: BaseLayout) -> HostAdapter:
+    """Return the adapter as the scheduler needs it: its weights, and the cost of its tokens. Raise AdapterRejected."""
+    return replace(load_weights(directory, plan, base), token_cost=token_cost(plan, layout))
 
 
 @torch.inference_mode()

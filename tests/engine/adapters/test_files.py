@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
-from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
+from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, load_adapter, read_files
 from loragate.engine.layers.patch import HostAdapter
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.request import AdapterKey
@@ -35,8 +35,14 @@ class Disk:
     def __init__(self, engine: LocalEngine, folder: Path, cache: Path) -> None:
         self.peer, self.cache = Peer(folder), cache
         self.key = AdapterKey("tn_1", read_files(folder, engine.loaded.layout).digest)
-        loaded = engine.loaded
-        self.files = AdapterFiles(cache, loaded.base, loaded.layout, lambda key: [self.peer], budget=1 << 30)
+        base, layout = engine.loaded.base, engine.loaded.layout
+        self.files = AdapterFiles(
+            cache,
+            layout,
+            lambda path, reading: load_adapter(path, reading.plan, base, layout),
+            lambda key: [self.peer],
+            budget=1 << 30,
+        )
 
     def change(self, file: str, change: Callable[[bytes], bytes]) -> None:
         (path,) = self.cache.glob(f"*/*/{file}")
