@@ -2,6 +2,7 @@
 
 python -m loragate.engine --model ./my-model --listen 127.0.0.1:7000 --cache-dir /var/cache/loragate
 
+With `--backend vllm` it runs in the environment of vLLM (docs/vllm.md).
 LORAGATE_ENGINE_SECRET must be the one that gateways have. LORAGATE_PREVIOUS_ENGINE_SECRETS, separated by commas, are
 accepted beside it.
 """
@@ -15,7 +16,6 @@ from typing import Any, Literal, get_args, get_origin
 from loragate.engine.config import EngineConfig
 from loragate.engine.runtime.log_format import log_to_stderr
 from loragate.engine.server.access import check_access
-from loragate.engine.server.server import run
 
 _VARIABLE = "LORAGATE_ENGINE_SECRET"
 _PREVIOUS_VARIABLE = "LORAGATE_PREVIOUS_ENGINE_SECRETS"
@@ -47,9 +47,27 @@ def main() -> None:
             previous_secrets=tuple(each.strip() for each in previous if each.strip()),
         )
         check_access(config)
+        check_backend(config)
     except ValueError as error:
         parser.error(str(error))
     run(config)
+
+
+def check_backend(config: EngineConfig) -> None:
+    """Raise ValueError for a setting that the backend has no counterpart for."""
+    if config.backend == "vllm":
+        from loragate.engine.vllm_backend.attach import check_options
+
+        check_options(config)
+
+
+def run(config: EngineConfig) -> None:
+    """Serve with the backend that the configuration names. Only what that backend needs is imported."""
+    if config.backend == "vllm":
+        from loragate.engine.vllm_backend.run import run as run_backend
+    else:
+        from loragate.engine.server.server import run as run_backend
+    run_backend(config)
 
 
 def _parsing(field: "dataclasses.Field[object]") -> dict[str, Any]:

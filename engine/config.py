@@ -24,6 +24,9 @@ class EngineOptions:
     `kv_cache_dtype` "int8" and "fp8" take a quarter of float32's memory and are slightly less exact.
     """
 
+    # what computes: our own engine, or vLLM in its own environment (docs/vllm.md)
+    backend: Literal["loragate", "vllm"] = "loragate"
+    tensor_parallel_size: int = _at_least(1, 1)  # GPUs that share each layer, with the backend vllm
     model_id: str | None = None  # the name that requests use
     require_pinned_model: bool = False  # reject a model of a hub that is not named with its full commit
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -71,6 +74,11 @@ class EngineOptions:
             raise ValueError(f"engine.max_step_ms must be positive, got {self.max_step_ms}")
         if self.max_slowdown is not None and not self.max_slowdown >= 1:
             raise ValueError(f"engine.max_slowdown must be at least 1, got {self.max_slowdown}")
+        if self.tensor_parallel_size > 1 and self.backend != "vllm":
+            raise ValueError(
+                f"engine.tensor_parallel_size is {self.tensor_parallel_size}, but loragate's own engine computes on "
+                "one GPU: set engine.backend to vllm, or leave it out"
+            )
         if self.max_batch_size > self.max_batch_tokens:
             raise ValueError(
                 f"engine.max_batch_size ({self.max_batch_size}) must not exceed "

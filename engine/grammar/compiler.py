@@ -159,7 +159,7 @@ class GrammarCompiler:
 
         if len(grammar.text.encode()) > MAX_TEXT_BYTES:
             raise GrammarRejected(f"it is over the limit of {MAX_TEXT_BYTES} bytes")
-        text = _in_library_format(grammar)
+        text = in_library_format(grammar)
         if grammar != JSON_OBJECT:
             _compile_in_trial(text)
         limits = LLParserLimits(verbose_errors=False)
@@ -180,7 +180,8 @@ class GrammarCompiler:
             raise GrammarRejected(f"grammars cannot be used with this base model: {error}") from error
 
 
-def _in_library_format(grammar: Grammar) -> str:
+def in_library_format(grammar: Grammar) -> str:
+    """Return the grammar as llguidance takes it, with our options. Raise GrammarRejected."""
     from llguidance import LLMatcher
 
     try:

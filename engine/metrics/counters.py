@@ -144,6 +144,10 @@ class EngineMetrics:
         for index in range(request.n):
             self._open[id(request), index] = _Completion(request, counts)
 
+    def started(self, request: Request, index: int) -> None:
+        """Count a completion that entered the batch, for an engine whose steps are not scheduled here."""
+        self._start(self._open[id(request), index], time.monotonic())
+
     def draft_checked(self, drafted: int, accepted: int) -> None:
         """Count the draft of one sequence in a step, and its accepted tokens."""
         self.spec_decode_draft_tokens += drafted

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loragate.engine.config import EngineConfig, check_model_id
 from loragate.engine.model.errors import ModelRejected
 from loragate.v1 import engine_pb2 as pb
 
@@ -56,6 +57,18 @@ def model_name(model: str) -> str:
     """Return the name by which requests know a model: a folder's own name, or a hub id without its revision."""
     folder = Path(model).expanduser()
     return folder.resolve().name if folder.is_dir() else model.partition("@")[0]
+
+
+def served_name(config: EngineConfig) -> str:
+    """Return the configured name, or the model's own. Raise ModelRejected if that is no valid name."""
+    if config.model_id:
+        return config.model_id
+    name = model_name(config.model)
+    try:
+        check_model_id(name)
+    except ValueError as error:
+        raise ModelRejected(f"{error}, the folder's own name: set engine.model_id") from None
+    return name
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,11 +100,11 @@ def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
     )
 
 
-def build_manifest(base: BaseModel, where: BaseLayout, tokenizer: TokenizerFiles, **facts: Any) -> pb.Manifest:
+def build_manifest(model: PreTrainedModel, where: BaseLayout, tokenizer: TokenizerFiles, **facts: Any) -> pb.Manifest:
     """Build the manifest; `facts` are the fields that neither model nor tokenizer determine."""
-    text = base.model.config.get_text_config()
+    text = model.config.get_text_config()
     return pb.Manifest(
-        architecture=type(base.model).__name__,
+        architecture=type(model).__name__,
         model_type=where.model_type,
         num_layers=where.num_layers,
         vocab_size=text.vocab_size,
@@ -118,9 +118,8 @@ def build_manifest(base: BaseModel, where: BaseLayout, tokenizer: TokenizerFiles
         chat_template=tokenizer.chat_template,
         special_tokens=tokenizer.special_tokens,
         add_bos_token=tokenizer.add_bos_token,
-        eos_token_ids=sorted(eos_token_ids(base.model)),
+        eos_token_ids=sorted(eos_token_ids(model)),
         dtype=where.dtype,
-        device=str(base.device),
         max_lora_rank=where.max_rank,
         **facts,
     )

@@ -1,6 +1,7 @@
 """The engine's statistics as protobuf messages. All functions are safe to call beside the step loop."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 
 from loragate.engine.adapters.disk_tier import DiskTier
@@ -8,16 +9,17 @@ from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.adapters.slot import Resident
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.loop.engine_core import EngineCore
-from loragate.engine.metrics.counters import AdapterCounts, Histogram
+from loragate.engine.metrics.counters import AdapterCounts, EngineMetrics, Histogram
 from loragate.engine.metrics.timeline import Timeline, percentile
 from loragate.engine.scheduling.virtual_counters import TenantCounter
 from loragate.engine.sequence.output import ErrorCode, FinishReason
 from loragate.engine.sequence.request import AdapterKey
+from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.server.conversions import ERRORS
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_ROWS = 2000
-_MAX_DEMAND = 256
+MAX_DEMAND = 256
 MAX_CACHED = 1024
 BASE_MODEL_ID = "base"
 
@@ -29,22 +31,18 @@ def build_stats(
 
     `on_disk` are adapters whose files are there, those used last first.
     """
-    metrics, pool = core.metrics, core.adapters
+    pool = core.adapters
     residents = [_resident(resident) for resident in pool.residents()]
-    demand = _demand(core)
-    stats = pb.StatsResponse(
-        steps=metrics.steps,
+    demand = build_demand(core.metrics, list(core.scheduler.running))
+    stats = metrics_stats(core.metrics)
+    gauges = pb.StatsResponse(
         running=len(core.scheduler.running),
         waiting=len(core.scheduler.waiting),
-        waiting_for_adapter=_waiting_for_adapter(demand, residents),
+        waiting_for_adapter=waiting_for_adapter(demand, residents),
         kv_blocks_used=core.blocks.used,
         kv_blocks_total=core.blocks.total,
         slots_used=pool.used,
         slots_total=pool.total,
-        prompt_tokens=metrics.prompt_tokens,
-        generated_tokens=metrics.generated_tokens,
-        spec_decode_draft_tokens=metrics.spec_decode_draft_tokens,
-        spec_decode_accepted_tokens=metrics.spec_decode_accepted_tokens,
         preemptions=core.scheduler.preemptions,
         cuda_graph_steps=core.graphs.replayed,
         cuda_graph_capture_failures=core.graphs.failed,
@@ -54,10 +52,28 @@ def build_stats(
         adapter_evictions=pool.counters.evictions,
         adapter_reads=pool.counters.reads,
         residents=residents,
-        cached=_cached(pool, residents, on_disk),
-        adapter_device=_room(*pool.device_bytes),
-        adapter_host=_room(pool.host.used, pool.host.budget),
-        adapter_disk=_room(disk.used, disk.budget),
+        cached=cached_adapters(reversed(pool.host.ranks().items()), on_disk, residents),
+        adapter_device=room_message(*pool.device_bytes),
+        adapter_host=room_message(pool.host.used, pool.host.budget),
+        adapter_disk=room_message(disk.used, disk.budget),
+        recent_steps=_percentiles(core.timeline),
+        demand=demand[:MAX_DEMAND],
+        prefix_cache=_prefix_cache(core.blocks, tenants=request.tenants),
+        tenants=map(tenant_message, core.scheduler.tenants()[:MAX_DEMAND]) if request.tenants else (),
+    )
+    stats.MergeFrom(gauges)
+    add_adapter_rows(stats, core.metrics, request)
+    return stats
+
+
+def metrics_stats(metrics: EngineMetrics) -> pb.StatsResponse:
+    """Return the counters and histograms, which every backend has."""
+    return pb.StatsResponse(
+        steps=metrics.steps,
+        prompt_tokens=metrics.prompt_tokens,
+        generated_tokens=metrics.generated_tokens,
+        spec_decode_draft_tokens=metrics.spec_decode_draft_tokens,
+        spec_decode_accepted_tokens=metrics.spec_decode_accepted_tokens,
         started_at=metrics.started_at,
         requests=metrics.requests,
         stopped=metrics.finished[FinishReason.STOP],
@@ -76,56 +92,48 @@ def build_stats(
         step_tokens=_histogram(metrics.step_tokens),
         step_sequences=_histogram(metrics.step_sequences),
         step_prefill_tokens=_histogram(metrics.step_prefill_tokens),
-        recent_steps=_percentiles(core.timeline),
-        demand=demand[:_MAX_DEMAND],
-        prefix_cache=_prefix_cache(core.blocks, tenants=request.tenants),
-        tenants=map(_tenant, core.scheduler.tenants()[:_MAX_DEMAND]) if request.tenants else (),
     )
-    rows, stats.more_adapters = _adapter_rows(core, request.adapters_after, min(request.adapter_rows, _MAX_ROWS))
-    stats.adapters.extend(rows)
-    return stats
 
 
-def _demand(core: EngineCore) -> list[pb.Demand]:
+def build_demand(metrics: EngineMetrics, batch: Iterable[Sequence]) -> list[pb.Demand]:
     """Return adapters with open completions, the busiest in the batch first."""
-    opened = core.metrics.open()
-    running: dict[AdapterKey | None, int] = {}
-    for sequence in list(core.scheduler.running):
-        key = sequence.request.adapter
-        running[key] = running.get(key, 0) + 1
+    running = Counter(sequence.request.adapter for sequence in batch)
     demand = [
         pb.Demand(
-            adapter=_reference(key),
+            adapter=reference_message(key),
             id=key.opaque_id,
-            running=min(count, running.get(key, 0)),
-            waiting=max(0, count - running.get(key, 0)),
+            running=min(count, running[key]),
+            waiting=max(0, count - running[key]),
         )
-        for key, count in opened.items()
+        for key, count in metrics.open().items()
         if key is not None
     ]
     return sorted(demand, key=lambda each: (-each.running, -each.waiting, each.id))
 
 
-def _tenant(tenant: TenantCounter) -> pb.TenantDemand:
+def tenant_message(tenant: TenantCounter) -> pb.TenantDemand:
     return pb.TenantDemand(tenant_id=tenant.tenant_id, running=tenant.seated, waiting=max(0, tenant.waiting))
 
 
-def _waiting_for_adapter(demand: list[pb.Demand], residents: list[pb.Resident]) -> int:
+def waiting_for_adapter(demand: list[pb.Demand], residents: list[pb.Resident]) -> int:
     resident = {(r.adapter.tenant_id, r.adapter.digest) for r in residents}
     return sum(each.waiting for each in demand if (each.adapter.tenant_id, each.adapter.digest) not in resident)
 
 
-def _adapter_rows(core: EngineCore, after: str, limit: int) -> tuple[list[pb.AdapterRow], bool]:
+def add_adapter_rows(stats: pb.StatsResponse, metrics: EngineMetrics, request: pb.StatsRequest) -> None:
+    """Add the page of adapters that was asked for."""
+    limit = min(request.adapter_rows, _MAX_ROWS)
     if limit == 0:
-        return [], False
-    rows = [_adapter_row(key, counts) for key, counts in core.metrics.adapters.read().items()]
-    rows = sorted((row for row in rows if row.id > after), key=lambda row: row.id)
-    return rows[:limit], len(rows) > limit
+        return
+    rows = [_adapter_row(key, counts) for key, counts in metrics.adapters.read().items()]
+    rows = sorted((row for row in rows if row.id > request.adapters_after), key=lambda row: row.id)
+    stats.adapters.extend(rows[:limit])
+    stats.more_adapters = len(rows) > limit
 
 
 def _adapter_row(key: AdapterKey | None, counts: AdapterCounts) -> pb.AdapterRow:
     return pb.AdapterRow(
-        adapter=_reference(key) if key else None,
+        adapter=reference_message(key) if key else None,
         id=key.opaque_id if key else BASE_MODEL_ID,
         requests=counts.requests,
         prompt_tokens=counts.prompt_tokens,
@@ -149,7 +157,7 @@ def _prefix_cache(blocks: BlockPool, *, tenants: bool) -> pb.PrefixCache | None:
         host_tokens=stats.total.from_host,
         device_evictions=stats.device_evictions,
         host_evictions=stats.host_evictions,
-        host=_room(stats.host_bytes_used, stats.host_bytes),
+        host=room_message(stats.host_bytes_used, stats.host_bytes),
         tenants=[
             pb.TenantPrefix(
                 tenant_id=tenant_id,
@@ -179,7 +187,7 @@ def _histogram(histogram: Histogram) -> pb.Histogram:
 
 def _resident(resident: Resident) -> pb.Resident:
     return pb.Resident(
-        adapter=_reference(resident.key),
+        adapter=reference_message(resident.key),
         slot=resident.slot,
         sequences=resident.sequences,
         pinned=resident.pinned,
@@ -188,25 +196,27 @@ def _resident(resident: Resident) -> pb.Resident:
     )
 
 
-def _cached(pool: AdapterPool, residents: list[pb.Resident], on_disk: Iterable[AdapterKey]) -> list[pb.CachedAdapter]:
-    """Return the adapters that are in host memory or on disk but not on the device."""
+def cached_adapters(
+    in_host: Iterable[tuple[AdapterKey, int]], on_disk: Iterable[AdapterKey], residents: Iterable[pb.Resident]
+) -> list[pb.CachedAdapter]:
+    """Return the adapters that are in host memory, with their ranks, or on disk, but not on the device."""
     listed = {AdapterKey(resident.adapter.tenant_id, resident.adapter.digest) for resident in residents}
     cached: list[pb.CachedAdapter] = []
-    in_host = ((key, pb.TIER_HOST, rank) for key, rank in reversed(pool.host.ranks().items()))
-    for key, tier, rank in chain(in_host, ((key, pb.TIER_DISK, 0) for key in on_disk)):
+    host = ((key, pb.TIER_HOST, rank) for key, rank in in_host)
+    for key, tier, rank in chain(host, ((key, pb.TIER_DISK, 0) for key in on_disk)):
         if len(cached) == MAX_CACHED:
             break
         if key not in listed:
             listed.add(key)
-            cached.append(pb.CachedAdapter(adapter=_reference(key), id=key.opaque_id, tier=tier, rank=rank))
+            cached.append(pb.CachedAdapter(adapter=reference_message(key), id=key.opaque_id, tier=tier, rank=rank))
     return cached
 
 
-def _reference(key: AdapterKey) -> pb.AdapterRef:
+def reference_message(key: AdapterKey) -> pb.AdapterRef:
     return pb.AdapterRef(tenant_id=key.tenant_id, digest=key.digest)
 
 
-def _room(used: int, total: int) -> pb.Room:
+def room_message(used: int, total: int) -> pb.Room:
     return pb.Room(used_bytes=used, total_bytes=total)
 
 
@@ -216,10 +226,11 @@ def build_inventory(pool: AdapterPool, on_disk: Iterable[AdapterKey]) -> pb.Inve
     tiers = dict.fromkeys(on_disk, pb.TIER_DISK)
     tiers |= dict.fromkeys(pool.host.keys(), pb.TIER_HOST)
     tiers |= dict.fromkeys((resident.key for resident in residents), pb.TIER_DEVICE)
-    pinned = {resident.key for resident in residents if resident.pinned}
+    return inventory_message(tiers, {resident.key for resident in residents if resident.pinned})
+
+
+def inventory_message(tiers: Mapping[AdapterKey, pb.Tier], pinned: Container[AdapterKey]) -> pb.InventoryResponse:
+    """Return each adapter with the highest tier on which it is."""
     return pb.InventoryResponse(
-        held=[
-            pb.Held(adapter=pb.AdapterRef(tenant_id=key.tenant_id, digest=key.digest), tier=tier, pinned=key in pinned)
-            for key, tier in tiers.items()
-        ]
+        held=[pb.Held(adapter=reference_message(key), tier=tier, pinned=key in pinned) for key, tier in tiers.items()]
     )

@@ -15,7 +15,7 @@ from loragate.engine.adapters.arena import AdapterArena
 from loragate.engine.adapters.copier import AdapterCopier
 from loragate.engine.adapters.host_tier import HostTier
 from loragate.engine.adapters.pool import AdapterPool
-from loragate.engine.config import EngineConfig, check_model_id
+from loragate.engine.config import EngineConfig
 from loragate.engine.execution.model_runner import LastTokens, ModelRunner, forward
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.tokenizer import TokenSpace
@@ -24,7 +24,7 @@ from loragate.engine.loop.commands import AdapterCopied
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.model.base_model import BaseModel, choose_device, load_plain, prepare
-from loragate.engine.model.checkpoint import base_digest, locate, model_name, read_sampling_defaults, read_tokenizer
+from loragate.engine.model.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer, served_name
 from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.runtime.copy_stream import event_marker
@@ -120,10 +120,11 @@ def _load(config: EngineConfig) -> LoadedModel:
     blocks = allocate_kv(base, config, max_model_len, digest, None if budget is None else budget.kv)
     max_model_len = min(max_model_len, blocks.total * blocks.block_size)
     manifest = build_manifest(
-        base,
+        base.model,
         where,
         read_tokenizer(directory),
-        model_id=_model_id(config),
+        device=str(base.device),
+        model_id=served_name(config),
         base_digest=digest,
         max_model_len=max_model_len,
         adapter_slots=config.adapter_slots,
@@ -233,18 +234,6 @@ def _step_limits(loaded: LoadedModel, config: EngineConfig) -> Limits:
         max_slowdown=config.max_slowdown or usual,
         queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
     )
-
-
-def _model_id(config: EngineConfig) -> str:
-    """Return the configured name, or the model's own. Raise ModelRejected if that is no valid name."""
-    if config.model_id:
-        return config.model_id
-    name = model_name(config.model)
-    try:
-        check_model_id(name)
-    except ValueError as error:
-        raise ModelRejected(f"{error}, the folder's own name: set engine.model_id") from None
-    return name
 
 
 def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, list[str]]:
