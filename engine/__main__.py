@@ -19,6 +19,7 @@ from loragate.engine.server.access import check_access
 
 _VARIABLE = "LORAGATE_ENGINE_SECRET"
 _PREVIOUS_VARIABLE = "LORAGATE_PREVIOUS_ENGINE_SECRETS"
+_LOG_FORMAT = "LORAGATE_LOG_FORMAT"
 _SECRETS = ("secret", "previous_secrets")  # every user of the machine can read a command line
 
 
@@ -38,7 +39,7 @@ def main() -> None:
             help="required" if required else f"default: {field.default}",
         )
     arguments = parser.parse_args()
-    log_to_stderr()
+    log_to_stderr("json" if os.environ.get(_LOG_FORMAT) == "json" else "text")
     try:
         previous = os.environ.get(_PREVIOUS_VARIABLE, "").split(",")
         config = EngineConfig(

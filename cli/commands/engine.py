@@ -22,6 +22,16 @@ def engine(
     max_model_len: Annotated[
         int | None, typer.Option(help="Maximum length of prompt and completion, in tokens. [default: the model's]")
     ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="What computes: loragate, or vllm in an environment of its own. [default: loragate]"),
+    ] = None,
+    vllm_python: Annotated[
+        Path | None, typer.Option(help="The Python of vLLM's environment. [default: the one that runs this command]")
+    ] = None,
+    tensor_parallel_size: Annotated[
+        int | None, typer.Option(help="How many GPUs share each layer, with the backend vllm. [default: 1]")
+    ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(help="The address at which gateways reach it: they find it in the database while it runs."),
@@ -44,6 +54,7 @@ def engine(
     - `loragate engine --model ./model --listen 127.0.0.1:50101 --advertise 127.0.0.1:50101`
     - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --tls-cert gpu-1.pem --tls-key gpu-1.key
       --tls-client-ca ca.pem`
+    - `loragate engine --model ./model --backend vllm --vllm-python vllm-env/bin/python`
     """
     import asyncio
 
@@ -60,6 +71,9 @@ def engine(
         "dtype": dtype,
         "adapter_slots": adapter_slots,
         "max_model_len": max_model_len,
+        "backend": backend,
+        "vllm_python": vllm_python,
+        "tensor_parallel_size": tensor_parallel_size,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = load(
@@ -91,14 +105,19 @@ def engine(
         tls_client_ca=settings.tls_client_ca,
     )
 
-    with without_collection():
-        from loragate.engine.server.access import check_access
-        from loragate.engine.server.server import run
+    from loragate.engine.server.access import check_access
 
     try:
         check_access(engine_config)
     except ValueError as error:
         raise CliError(str(error), BAD_SETTING) from None
+    if engine_config.backend == "vllm":
+        from loragate.cli.standalone.vllm_engine import run_in_vllm
+
+        run_in_vllm(engine_config, settings.engine.vllm_python, settings.log_format)
+    with without_collection():
+        from loragate.engine.server.server import run
+
     run(engine_config)
 
 

