@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
 from loragate.engine.sequence.request import AdapterKey
@@ -16,7 +17,7 @@ class Prefetch:
     A session's list ends with it; fetched files stay like any others.
     """
 
-    def __init__(self, files: AdapterFiles) -> None:
+    def __init__(self, files: AdapterFiles[Any]) -> None:
         self._files = files
         self._wanted: dict[int, tuple[AdapterKey, ...]] = {}
         self._fetching: asyncio.Task[None] | None = None

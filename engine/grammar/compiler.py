@@ -6,7 +6,8 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,17 @@ _JSON_OPTIONS: Any = {
     "coerce_one_of": False,
     "lenient": False,
     "json_allowed_escapes": '"\\bfnrt',
-    "json_allow_general_unicode_escapes": False,
 }
+_SINCE_1_9: Any = {"json_allow_general_unicode_escapes": False}
+# Older ones know no \uXXXX escapes but those allowed above, and no bound of white space: so they get none.
+_BEFORE_1_9: Any = {"whitespace_flexible": False, "whitespace_pattern": None}
+
+
+@cache
+def _json_options() -> Any:
+    """Return the options as the installed library takes them: vLLM's environment has an older one."""
+    major, minor, *_ = metadata.version("llguidance").split(".")
+    return _JSON_OPTIONS | (_SINCE_1_9 if (int(major), int(minor)) >= (1, 9) else _BEFORE_1_9)
 
 
 class GrammarRejected(Exception):
@@ -187,7 +197,7 @@ def in_library_format(grammar: Grammar) -> str:
     try:
         match grammar.kind:
             case GrammarKind.JSON_SCHEMA:
-                return str(LLMatcher.grammar_from_json_schema(grammar.text, overrides=_JSON_OPTIONS))
+                return str(LLMatcher.grammar_from_json_schema(grammar.text, overrides=_json_options()))
             case GrammarKind.REGEX:
                 return str(LLMatcher.grammar_from_regex(grammar.text))
             case GrammarKind.LARK:

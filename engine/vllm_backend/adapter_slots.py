@@ -88,16 +88,19 @@ class AdapterSlots:
         assert place.references > 0
         place.references -= 1
 
-    def request(self, key: AdapterKey, is_wanted: Callable[[AdapterKey], bool]) -> bool:
-        """Request an adapter; return False if every slot is in use. Those that are not wanted are evicted first."""
+    def request(self, key: AdapterKey, keep: Callable[[AdapterKey], bool]) -> bool:
+        """Request an adapter; return False if every slot is used by one in flight, pinned or to be kept."""
         if key in self._places:
             return True
-        victim = None
+        victim: Place | None = None
         if self.used >= self.total:
-            idle = [p for p in self._places.values() if p.lora and not p.references and p.key not in self._pinned]
-            if not idle:
+            victim = min(
+                (p for p in self.places() if not p.references and p.key not in self._pinned and not keep(p.key)),
+                key=lambda place: place.last_used,
+                default=None,
+            )
+            if victim is None:
                 return False
-            victim = min(idle, key=lambda p: (is_wanted(p.key), p.last_used))
             del self._places[victim.key]
             self.evictions += 1
             self.evicted(victim.key)

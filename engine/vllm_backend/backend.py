@@ -5,6 +5,7 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 from loragate.engine.adapters.files import AdapterFiles
@@ -132,9 +133,13 @@ class VllmBackend:
         self._grammars.compile(
             tenant_id,
             grammar,
-            lambda result: self._loop.call_soon_threadsafe(self._compiled, tenant_id, grammar, result),
+            partial(self._compiled_elsewhere, tenant_id, grammar),
             wanted=lambda: self._grammar_queue.has(tenant_id, grammar),
         )
+
+    def _compiled_elsewhere(self, tenant_id: str, grammar: Grammar, result: Compiled) -> None:
+        """Take a result on the event loop; called from any thread."""
+        self._loop.call_soon_threadsafe(self._compiled, tenant_id, grammar, result)
 
     def _compiled(self, tenant_id: str, grammar: Grammar, result: Compiled) -> None:
         for request in self._grammar_queue.take(tenant_id, grammar):
@@ -154,8 +159,8 @@ class VllmBackend:
 
     def _admit(self) -> None:
         """Start what can start, and end what waited too long."""
-        for sequence, failure in self.queue.expired():
-            self._fail(sequence, failure)
+        for late, failure in self.queue.expired():
+            self._fail(late, failure)
         self.slots.release_retired(self.queue.wants)
         while (sequence := self.queue.next()) is not None:
             key = sequence.request.adapter

