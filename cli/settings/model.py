@@ -65,7 +65,8 @@ DEFAULT_ENGINE_ADDRESS = "127.0.0.1:50100"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings(EngineOptions):
     """`LORAGATE_ENGINE__<NAME>`, or `[engine]` in the file. The defaults of `listen` and `cache_dir` depend on other
-    settings; the last three say how the engine is registered."""
+    settings; the last four say how the engine is started and
+    registered."""
 
     listen: str | None = None
     cache_dir: AbsolutePath | None = None

@@ -23,7 +23,7 @@ class Links:
 class Backend(Protocol):
     """Computes completions. Everything is called on the event loop, and nothing but `stop` waits.
 
-    Each completion ends with one output that has a `finish`, in whatever way it ends.
+    Each completion ends with one output that has a `finish`, also where it fails or is aborted.
     """
 
     @property

@@ -17,7 +17,7 @@ _SEED_BITS = 63
 
 
 def unmapped(request: Request) -> str | None:
-    """Return which part of a request vLLM cannot serve as we do, in words, or None.
+    """Return which part of a request vLLM cannot serve as we do, and why, or None.
 
     `draft_tokens` is not among them: it changes no token, only how fast they come.
     """

@@ -1,7 +1,7 @@
 """The attach test on the model that is to be served: what can be known of it without another engine.
 
-An adapter whose B is zero is the base model. An adapter changes what it is for. Whatever else is in the batch, or
-enters and leaves vLLM meanwhile, a row stays what it is alone.
+An adapter whose B is zero is the base model. An adapter on a module changes the logits. A row is the same alone, beside
+all others, and while adapters enter and leave vLLM.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ async def read_alone(llm: Llm, rows: Sequence[Row]) -> list[Reading]:
 
 
 def difference(expected: Reading, found: Reading, tolerance: float) -> str:
-    """Return where and how a reading is wrong, in words; empty if it is not.
+    """Return a description of where and how a reading is wrong; empty if it is not.
 
     Where two tokens are nearly tied, either may come; what follows is then not compared.
     """

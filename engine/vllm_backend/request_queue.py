@@ -1,5 +1,5 @@
-"""The order in which completions reach vLLM. It computes whatever it is given, in the order of arrival; so no more is
-given to it than it computes at once, and the rest waits here, in fair order.
+"""The order in which completions reach vLLM, which computes them in the order of arrival. So it gets no more than it
+computes at once, and the rest waits here, in fair order.
 
 A completion waits for its adapter, then for a seat. Both are given to the tenant that received the least service.
 """

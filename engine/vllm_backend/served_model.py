@@ -10,7 +10,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from loragate.engine.config import EngineConfig
 from loragate.engine.loop.request_limits import ModelLimits
-from loragate.engine.model.architecture import check_architecture
 from loragate.engine.model.checkpoint import base_digest, read_sampling_defaults, read_tokenizer, served_name
 from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.manifest import build_manifest, targets
@@ -48,10 +47,9 @@ class ServedModel:
 
 
 def skeleton(directory: Path) -> PreTrainedModel:
-    """Return the model without its weights. Raise ModelRejected."""
+    """Return the model without its weights; a recurrent one, too, which only vLLM serves. Raise ModelRejected."""
     try:
         config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        check_architecture(config)
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (ValueError, KeyError, OSError) as error:

@@ -153,8 +153,8 @@ def test_engine_settings_mirror_the_engine() -> None:
         "tls_client_ca",
         *(field.name for field in fields(EngineSettings)),
     }
-    of_registration = {"advertise", "id", "certificate_name"}
-    assert mirrored - of_registration == {field.name for field in fields(EngineConfig)}
+    of_the_start = {"advertise", "id", "certificate_name", "vllm_python"}
+    assert mirrored - of_the_start == {field.name for field in fields(EngineConfig)}
     ours = EngineSettings().config("model", Path("data"))
     theirs = EngineConfig("model", ours.listen, ours.cache_dir, model_id="model")
     assert ours == theirs

