@@ -65,8 +65,7 @@ DEFAULT_ENGINE_ADDRESS = "127.0.0.1:50100"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings(EngineOptions):
     """`LORAGATE_ENGINE__<NAME>`, or `[engine]` in the file. The defaults of `listen` and `cache_dir` depend on other
-    settings; the last four say how the engine is started and
-    registered."""
+    settings; so does `vllm_python`, with the backend vllm. The last three say how the engine is registered."""
 
     listen: str | None = None
     cache_dir: AbsolutePath | None = None

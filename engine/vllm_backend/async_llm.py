@@ -49,6 +49,10 @@ class AsyncLlm:
             raise ModelRejected(f"vLLM cannot serve this model with these settings: {error}") from error
 
     @property
+    def died(self) -> bool:
+        return bool(self._llm.errored)
+
+    @property
     def max_model_len(self) -> int:
         return int(self._llm.model_config.max_model_len)
 
@@ -72,7 +76,7 @@ class AsyncLlm:
         """Yield the steps of a call, see `Llm`."""
         from vllm.exceptions import VLLMClientError
         from vllm.inputs.engine import tokens_input
-        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+        from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
             sampling = _sampling_params(call)
@@ -85,8 +89,6 @@ class AsyncLlm:
             raise LlmDied(str(error)) from error
         except (VLLMClientError, ValueError) as error:
             raise CallRejected(str(error)) from error
-        except EngineGenerateError as error:
-            raise CallRejected(f"vLLM failed ({type(error.__cause__ or error).__name__})") from error
 
     async def add_lora(self, lora: Lora) -> None:
         from vllm.v1.engine.exceptions import EngineDeadError

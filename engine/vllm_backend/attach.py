@@ -162,13 +162,15 @@ async def _tested(arguments: Mapping[str, Any]) -> Any:
         given, report = Path(folder) / "arguments.json", Path(folder) / "report.json"
         given.write_text(json.dumps(dict(arguments)))
         command = (sys.executable, *tiny_check.COMMAND, str(given), str(report))
-        process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+        process = await asyncio.create_subprocess_exec(*command)
         try:
             async with asyncio.timeout(_TINY_SECONDS):
                 status = await process.wait()
         except TimeoutError:
-            os.killpg(process.pid, 9)
             raise ModelRejected(f"the test of vLLM on a tiny model took more than {_TINY_SECONDS} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
         if status or not report.is_file():
             raise ModelRejected(f"the test of vLLM on a tiny model failed with status {status}; see its output above")
         return json.loads(report.read_text())

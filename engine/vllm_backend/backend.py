@@ -108,6 +108,9 @@ class VllmBackend:
         self._admit()
 
     def load(self) -> QueueLoad:
+        """Return the load; called several times a second, this also notices deadlines and the end of vLLM."""
+        if self._llm.died:
+            self._links.on_crash()
         self._admit()
         return self.queue.load()
 
@@ -194,6 +197,7 @@ class VllmBackend:
                 self._emit(outputs)
                 if step.finish is not None:
                     self._remove(sequence, running=False)
+        self._fail(sequence, Failure(ErrorCode.INTERNAL, "vLLM ended it without a reason"))
 
     def _remove(self, sequence: Sequence, *, running: bool = True) -> None:
         """Remove a completion that ended; one that runs is ended in vLLM, too."""

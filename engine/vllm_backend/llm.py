@@ -61,6 +61,11 @@ class Step:
 class Llm(Protocol):
     """A running vLLM."""
 
+    @property
+    def died(self) -> bool:
+        """Whether it can compute nothing any more."""
+        ...
+
     def generate(self, call: Call) -> AsyncIterator[Step]:
         """Yield the steps of a call; it is aborted when the iterator is closed. Raise CallRejected, LlmDied."""
         ...

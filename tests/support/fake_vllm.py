@@ -30,6 +30,7 @@ class FakeLlm:
     keeps_slots: bool = False
     ignores: tuple[str, ...] = ()
     rejects: str = ""
+    forgets: bool = False  # calls end without a reason
     dead: bool = False
     weights: list[bytes] = field(default_factory=list)  # of each slot
     inside: dict[int, int] = field(default_factory=dict)  # slots by number
@@ -43,10 +44,16 @@ class FakeLlm:
     def __post_init__(self) -> None:
         self.weights = [b""] * self.slots
 
+    @property
+    def died(self) -> bool:
+        return self.dead
+
     async def generate(self, call: Call) -> AsyncIterator[Step]:
         if self.rejects:
             raise CallRejected(self.rejects)
         self.calls.append(call)
+        if self.forgets:
+            return
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:

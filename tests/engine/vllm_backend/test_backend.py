@@ -252,9 +252,13 @@ async def test_failures_end_their_own_requests_only(serve: Callable[..., Served]
     served.llm.rejects = "top_p must be in (0, 1]"
     [rejected] = await served.result(served.submit())
     assert rejected.error == (ErrorCode.INVALID_REQUEST, "top_p must be in (0, 1]", None, False)
-    served.llm.rejects = ""
+    served.llm.rejects, served.llm.forgets = "", True
+    [forgotten] = await served.result(served.submit())
+    assert forgotten.error is not None
+    assert forgotten.error.code is ErrorCode.INTERNAL
+    served.llm.forgets = False
     assert len(await served.tokens("a")) == 4
-    assert served.backend.stats(pb.StatsRequest()).requests == 3
+    assert served.backend.stats(pb.StatsRequest()).requests == 4
 
 
 async def test_a_full_queue_and_a_late_request_are_shed(serve: Callable[..., Served]) -> None:
@@ -280,6 +284,18 @@ async def test_a_full_queue_and_a_late_request_are_shed(serve: Callable[..., Ser
 
 async def test_a_dead_vllm_ends_the_process(serve: Callable[..., Served]) -> None:
     served = serve()
-    served.llm.dead = True
+    served.llm.gate = asyncio.Event()
     served.submit()
+    await served.until(lambda: served.llm.running == 1)
+    served.llm.dead = True
+    served.llm.gate.set()
     await served.until(lambda: served.crashed)
+
+
+async def test_a_vllm_that_died_without_requests_is_noticed(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.backend.load()
+    assert not served.crashed
+    served.llm.dead = True
+    served.backend.load()
+    assert served.crashed
