@@ -105,8 +105,7 @@ class Scheduler:
 
     def tenants(self) -> list[TenantCounter]:
         """Return the tenants with open sequences, those with the longest queues first. Thread-safe."""
-        active = (tenant for tenant in self._counters.all() if tenant.sequences)
-        return sorted(active, key=lambda tenant: (-tenant.waiting, -tenant.seated, tenant.tenant_id))
+        return self._counters.open()
 
     @property
     def next_deadline(self) -> float | None:

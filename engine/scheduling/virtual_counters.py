@@ -61,6 +61,11 @@ class VirtualTokenCounters:
         """Return a copy of all counters. Thread-safe."""
         return list(self._tenants.values())
 
+    def open(self) -> list[TenantCounter]:
+        """Return the tenants with open sequences, those with the longest queues first. Thread-safe."""
+        active = (tenant for tenant in self.all() if tenant.sequences)
+        return sorted(active, key=lambda tenant: (-tenant.waiting, -tenant.seated, tenant.tenant_id))
+
     def find(self, tenant_id: str) -> TenantCounter | None:
         return self._tenants.get(tenant_id)
 

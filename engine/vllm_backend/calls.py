@@ -81,7 +81,7 @@ def outputs_from(sequence: Sequence, step: Step) -> Iterator[Output]:
     if step.prompt_logprobs is not None:
         yield Output(sequence.request, sequence.index, prompt_logprobs=step.prompt_logprobs)
     tokens = step.tokens if sequence.generates else ()
-    logprobs = step.logprobs or (None,) * len(tokens)
+    logprobs = step.logprobs if tokens and step.logprobs else (None,) * len(tokens)
     for place, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
         sequence.tokens.append(token)
         cached = sequence.cached_tokens if first and place == 0 else 0

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from loragate.engine.vllm_backend.llm import CallRejected, Llm, Lora
 from loragate.engine.vllm_backend.probe import (
-    HALF_TOLERANCE,
     TOLERANCE,
     Row,
     difference,
@@ -50,7 +49,7 @@ class LiveCheck:
         self._slots = slots
         self._numbers = numbers
         self._scratch = scratch
-        self._tolerance = TOLERANCE.get(layout.dtype, HALF_TOLERANCE)
+        self._tolerance = TOLERANCE[layout.dtype]
         self._prompts = [
             tuple((17 + 31 * row + 7 * place * (row + 1)) % vocabulary for place in range(4 + 5 * row))
             for row in range(4)

@@ -135,8 +135,7 @@ class RequestQueue:
 
     def tenants(self) -> list[TenantCounter]:
         """Return the tenants with open completions, those with the longest queues first."""
-        active = (tenant for tenant in self._counters.all() if tenant.sequences)
-        return sorted(active, key=lambda tenant: (-tenant.waiting, -tenant.seated, tenant.tenant_id))
+        return self._counters.open()
 
     def _request_adapters(self) -> None:
         """Request adapters in fair order while there are slots."""

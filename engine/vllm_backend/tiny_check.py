@@ -44,7 +44,6 @@ Not `-m`: each child that vLLM starts would import this module again.
 MAX_RANK = 16
 SLOTS = 14
 _VOCABULARY, _MAX_LEN = 512, 256
-_TOLERANCE = TOLERANCE["float32"]
 _AMPLITUDE = 0.5
 _PROMPT_LENGTHS = (3, 19)
 _TINY = LlamaConfig(
@@ -150,7 +149,9 @@ class TinyCheck:
         subjects: Sequence[Subject],
         expected: Mapping[str | None, list[Reading]],
         scratch: Path,
+        tolerance: float = TOLERANCE["float32"],
     ) -> None:
+        self._tolerance = tolerance
         self._llm = llm
         self._layout = layout
         self._subjects = subjects
@@ -170,7 +171,7 @@ class TinyCheck:
         """Read the base model and each adapter alone; keep the adapters that are right."""
         rows = self._rows(None, None)
         found = await read_alone(self._llm, rows)
-        self.report.wrong += wrong_rows("alone", rows, self._expected[None], found, _TOLERANCE)
+        self.report.wrong += wrong_rows("alone", rows, self._expected[None], found, self._tolerance)
         kept = {}
         for subject in self._subjects:
             try:
@@ -180,7 +181,7 @@ class TinyCheck:
                 continue
             rows = self._rows(subject.name, lora)
             found = await read_alone(self._llm, rows)
-            if self._judge(subject, wrong_rows("alone", rows, self._expected[subject.name], found, _TOLERANCE)):
+            if self._judge(subject, wrong_rows("alone", rows, self._expected[subject.name], found, self._tolerance)):
                 kept[subject.name] = lora
             else:
                 await self._llm.remove_lora(lora.number)
@@ -206,7 +207,7 @@ class TinyCheck:
             rows += self._rows(name, lora) + self._rows(None, None)
             expected += self._expected[name] + self._expected[None]
         found = await read_together(self._llm, rows)
-        self.report.wrong += wrong_rows("in one batch", rows, expected, found, _TOLERANCE)
+        self.report.wrong += wrong_rows("in one batch", rows, expected, found, self._tolerance)
 
     async def _entering_and_leaving(self, loras: dict[str, Lora]) -> None:
         """Let half of the adapters leave and come back under new numbers while the others decode."""
@@ -218,13 +219,13 @@ class TinyCheck:
             rows += self._rows(name, loras[name])
             expected += self._expected[name]
         found, _ = await asyncio.gather(read_together(self._llm, rows), self._reload(loras, moving))
-        self.report.wrong += wrong_rows("while adapters enter and leave", rows, expected, found, _TOLERANCE)
+        self.report.wrong += wrong_rows("while adapters enter and leave", rows, expected, found, self._tolerance)
         rows, expected = [], []
         for name in names:
             rows += self._rows(name, loras[name])
             expected += self._expected[name]
         found = await read_together(self._llm, rows)
-        self.report.wrong += wrong_rows("after adapters came back", rows, expected, found, _TOLERANCE)
+        self.report.wrong += wrong_rows("after adapters came back", rows, expected, found, self._tolerance)
 
     async def _reload(self, loras: dict[str, Lora], moving: Sequence[str]) -> None:
         by_name = {subject.name: subject for subject in self._subjects}
@@ -246,8 +247,8 @@ class TinyCheck:
             lora = await self._add(by_name[name], label="one name")
             found = await read(self._llm, Row(rows[0].label, prompt, lora, salt="one salt"))
             await self._llm.remove_lora(lora.number)
-        self.report.wrong += wrong_rows("one name twice", rows, expected, [found], _TOLERANCE)
-        if not difference(expected[0], await read(self._llm, Row("", prompt)), _TOLERANCE):
+        self.report.wrong += wrong_rows("one name twice", rows, expected, [found], self._tolerance)
+        if not difference(expected[0], await read(self._llm, Row("", prompt)), self._tolerance):
             self.report.wrong.append("one name twice: the base model gives the same row as the adapter")
 
     def _rows(self, name: str | None, lora: Lora | None) -> list[Row]:
@@ -264,11 +265,16 @@ class TinyCheck:
         return lora
 
 
+def precision() -> str:
+    """Return the dtype of the tiny model in vLLM, whose kernels for GPUs have no LoRA in float32."""
+    return "float16" if torch.cuda.is_available() else "float32"
+
+
 def tiny_arguments(arguments: Mapping[str, Any], model: Path) -> dict[str, Any]:
     """Return the arguments of the served model, changed to those of the tiny one."""
     own = {
         "model": str(model),
-        "dtype": "float32",
+        "dtype": precision(),
         "max_model_len": _MAX_LEN,
         "max_loras": SLOTS + 1,
         "max_cpu_loras": SLOTS + 1,
@@ -293,7 +299,7 @@ async def run(arguments: Mapping[str, Any], folder: Path) -> TinyReport:
     expected = await asyncio.to_thread(expectations, model, subjects, folder / "cache")
     llm = AsyncLlm(tiny_arguments(arguments, model))
     try:
-        return await TinyCheck(llm, layout, subjects, expected, folder / "plain").run()
+        return await TinyCheck(llm, layout, subjects, expected, folder / "plain", TOLERANCE[precision()]).run()
     finally:
         await llm.stop()
 

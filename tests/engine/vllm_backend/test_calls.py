@@ -62,7 +62,8 @@ def test_the_tokens_of_a_step_become_an_output_each() -> None:
 
 
 def test_a_request_for_the_prompt_alone_gets_no_token() -> None:
-    [output] = outputs_from(sequence(sampling={"max_tokens": 0}), Step((8,), cached_tokens=2, finish="stop"))
+    scored = (TokenLogprob(-0.5, ()),)
+    [output] = outputs_from(sequence(sampling={"max_tokens": 0}), Step((8,), scored, cached_tokens=2, finish="stop"))
     assert (output.token, output.finish, output.cached_tokens) == (None, FinishReason.LENGTH, 2)
     assert output.computed == (1, 2, 0)
 
