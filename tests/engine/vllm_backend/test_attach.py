@@ -16,7 +16,8 @@ from loragate.engine.vllm_backend import attach
 from loragate.engine.vllm_backend.attach import refuse_wrong
 from loragate.engine.vllm_backend.live_check import LiveCheck, LiveReport
 from loragate.engine.vllm_backend.probe import Reading, Row, difference, read_alone
-from loragate.engine.vllm_backend.tiny_check import SLOTS, Subject, TinyCheck, TinyReport, make_subjects, prompts
+from loragate.engine.vllm_backend.tiny_check import TinyCheck, TinyReport
+from loragate.engine.vllm_backend.tiny_model import SLOTS, Subject, make_subjects, prompts
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
 
