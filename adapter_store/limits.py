@@ -51,6 +51,10 @@ class TenantLimits(Limits):
     training_tokens_per_month: int | None = None
     training_seconds_per_day: int | None = None
     training_seconds_per_month: int | None = None
+    max_unfinished_batches: int | None = None
+    max_batch_lines: int | None = None
+    max_batch_bytes: int | None = None
+    batch_tokens_per_day: int | None = None
 
 
 UNLIMITED = Limits()

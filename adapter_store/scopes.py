@@ -8,6 +8,9 @@ from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.auth.admin_keys import AdminKeyRepository
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.secret_use import SecretRepository
+from loragate.adapter_store.batches.lease import BatchLease
+from loragate.adapter_store.batches.queue import BatchQueue
+from loragate.adapter_store.batches.repository import BatchRepository
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
 from loragate.adapter_store.idempotency import ExpiredResponses, IdempotencyRepository
@@ -42,6 +45,8 @@ class TenantScope:
     jobs: JobRepository
     job_lease: JobLease
     run_snapshots: RunSnapshots
+    batches: BatchRepository
+    batch_lease: BatchLease
     usage: UsageRepository
     idempotency: IdempotencyRepository
 
@@ -58,6 +63,7 @@ class AdminScope:
     desired: DesiredState
     job_queue: JobQueue
     jobs: AdminJobs
+    batch_queue: BatchQueue
     audit: AuditLog
     idempotency: IdempotencyRepository
     expired_responses: ExpiredResponses

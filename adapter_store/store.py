@@ -15,10 +15,13 @@ from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.authentication import Authenticator
 from loragate.adapter_store.auth.credentials import KeyFormat, KeyHasher, Plausibility
 from loragate.adapter_store.auth.installation import Installation, open_installation
-from loragate.adapter_store.auth.principal import Authentication
+from loragate.adapter_store.auth.principal import Authentication, TenantPrincipal
 from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.auth.secret_use import SecretRepository
 from loragate.adapter_store.base_model.manifests import Manifests
+from loragate.adapter_store.batches.lease import BatchLease
+from loragate.adapter_store.batches.queue import BatchQueue
+from loragate.adapter_store.batches.repository import BatchRepository
 from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.database.clock import earliest_time
 from loragate.adapter_store.database.database import Database
@@ -163,6 +166,8 @@ class Store:
                 jobs=JobRepository(session, audit),
                 job_lease=job_lease,
                 run_snapshots=RunSnapshots(session, blobs.pieces, job_lease),
+                batches=BatchRepository(session, audit),
+                batch_lease=BatchLease(session),
                 usage=UsageRepository(session),
                 idempotency=IdempotencyRepository(session, self._secret_keys),
             )
@@ -193,6 +198,7 @@ class Store:
                 desired=DesiredState(session, audit),
                 job_queue=JobQueue(session),
                 jobs=AdminJobs(session),
+                batch_queue=BatchQueue(session),
                 audit=audit,
                 idempotency=IdempotencyRepository(session, self._secret_keys),
                 expired_responses=ExpiredResponses(session),
@@ -219,6 +225,10 @@ class Store:
     async def authenticate(self, key: str) -> Authentication | None:
         """Return the principal of a key; None if it is not, or no longer, a key of this installation."""
         return await self._authenticator.authenticate(key)
+
+    async def principal_of(self, key_id: str) -> TenantPrincipal | None:
+        """Return the principal of a tenant's key that was authenticated before; None once the key is not valid."""
+        return await self._authenticator.principal_of(key_id)
 
     async def renew_key_hashes(self) -> None:
         """Make the hashes of keys that were used since the last time with the primary secret, where they are not."""

@@ -23,6 +23,7 @@ from loragate.gateway.auth.notices import open_notices
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
 from loragate.gateway.background.retention import run_retention_loop
 from loragate.gateway.background.sweep import run_sweep_loop
+from loragate.gateway.batches.runner import BatchRunner
 from loragate.gateway.calls.admission import Admission
 from loragate.gateway.calls.rejections import Rejections
 from loragate.gateway.calls.shedding import Shedding
@@ -70,6 +71,7 @@ from loragate.gateway.routes.inference import chat, completions, embeddings, mes
 from loragate.gateway.routes.resources import (
     adapters,
     aliases,
+    batches,
     files,
     fine_tuning,
     imports,
@@ -144,7 +146,7 @@ def _routes() -> list[BaseRoute]:
     """Return all routes, the most frequent requests' first, because they are tried in this order. What FastAPI derives
     from them at the first request is the same for all applications of a process."""
     inference = (chat, completions, messages, responses, embeddings, tokens)
-    tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage, whoami)
+    tenants = (models, aliases, adapters, releases, imports, files, uploads, batches, fine_tuning, usage, whoami)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     router = APIRouter()
     for module in (*inference, health, metrics, *tenants, *operators, docs):
@@ -189,7 +191,8 @@ async def _open_services(
         )
         stack.push_async_callback(store.close)
         store.on_damage = metrics.quarantines.inc
-        ledger = Ledger(store, config.usage_dir, Prices(config.prices), metrics.usage)
+        prices = Prices(config.prices, config.batch_price_factor)
+        ledger = Ledger(store, config.usage_dir, prices, metrics.usage)
         ledger.start()
         stack.push_async_callback(ledger.close)
         redis = None
@@ -242,6 +245,21 @@ async def _open_services(
         stack.callback(tokenizing.close)
         resolver = Resolver(store, config.snapshot_seconds)
         engine = link.fleet if tracing is None else tracing.engine(link.fleet)
+        generation = GenerationService(engine, CacheSalts(config.secret_key))
+        tokenizer = PromptTokenizer(tokenizing, special_tokens=config.special_tokens_in_prompts)
+
+        def preparer(*, batches: bool) -> RequestPreparer:
+            return RequestPreparer(
+                link=link,
+                resolver=resolver,
+                tokenizer=tokenizer,
+                limiter=limiter,
+                on_rejection=rejections.record,
+                config=config,
+                batches=batches,
+            )
+
+        batch_runner = BatchRunner(preparer(batches=True), generation, prices, config.max_batch_concurrency)
         services = Services(
             config=config,
             lifecycle=lifecycle,
@@ -255,27 +273,22 @@ async def _open_services(
             ),
             resolver=resolver,
             link=link,
-            preparer=RequestPreparer(
-                link=link,
-                resolver=resolver,
-                tokenizer=PromptTokenizer(tokenizing, special_tokens=config.special_tokens_in_prompts),
-                limiter=limiter,
-                on_rejection=rejections.record,
-                config=config,
-            ),
+            preparer=preparer(batches=False),
             admission=Admission(
                 shedding=Shedding(FleetLoad(link.fleet).read, config.max_queue_seconds, metrics.shedding),
                 rejections=rejections,
                 limiter=limiter,
                 ledger=ledger,
-                generation=GenerationService(engine, CacheSalts(config.secret_key)),
+                generation=generation,
                 lifecycle=lifecycle,
                 link=link,
             ),
+            usage_metrics=metrics.usage.requests,
             http_metrics=metrics.http,
             engine_stats=EngineStatsReader(link.fleet),
             residency=Residency(link.fleet),
             imports=imports,
+            batches=batch_runner,
             upload_limiter=UploadLimiter(),
             body_budget=BodyBudget(config.max_buffered_body_bytes),
             body_threads=_threads(stack, "large-bodies"),
@@ -287,7 +300,7 @@ async def _open_services(
             spool_space=SpoolSpace(config.upload_dir, config.min_free_bytes, config.upload_disk_share),
             started_at=int(time.time()),
         )
-        _run_jobs(stack, {"imports": run_resume_loop(services)})
+        _run_jobs(stack, {"imports": run_resume_loop(services), "batches": batch_runner.run_loop(services)})
         yield services
 
 

@@ -19,6 +19,7 @@ from loragate.gateway.http.bodies import BodyBudget
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
 from loragate.gateway.limits.changes import ChangeLimiter
+from loragate.gateway.metering.request_metrics import RequestMetrics
 from loragate.gateway.resilience.database_check import DatabaseCheck
 from loragate.gateway.resilience.fair_places import FairPlaces
 from loragate.gateway.resilience.tenant_threads import TenantThreads
@@ -49,6 +50,14 @@ class Imports(Protocol):
         ...
 
 
+class Batches(Protocol):
+    """The batches that this process runs."""
+
+    def wake(self) -> None:
+        """Look for batches now: one was created, or cancelled."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Created when the application starts, closed when it stops."""
@@ -62,9 +71,11 @@ class Services:
     preparer: RequestPreparer
     admission: Admission
     http_metrics: HttpMetrics
+    usage_metrics: RequestMetrics
     engine_stats: EngineStatsReader
     residency: Residency
     imports: Imports
+    batches: Batches
     upload_limiter: UploadLimiter
     body_budget: BodyBudget
     body_threads: TenantThreads  # parse large bodies

@@ -3,7 +3,7 @@
 import math
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.actor import SYSTEM
@@ -59,6 +59,16 @@ class Authenticator:
                     return found
         return None
 
+    async def principal_of(self, key_id: str) -> TenantPrincipal | None:
+        """Return the principal of a tenant's key, which its holder need not send again; None once it is not valid."""
+        async with self._database.operator() as session:
+            found = (await session.execute(_with_tenant().where(ApiKeyRow.id == key_id))).one_or_none()
+            if found is None:
+                return None
+            row, tenant, now = found
+            valid = self._seconds_left(row.expires_at, now) > 0 and not _is_gone(row, tenant)
+            return _principal(row, tenant) if valid else None
+
     async def set_admin_key(self, key: str) -> bool:
         """Replace the admin key; return whether it changed. Raise Invalid if it is too short or not printable."""
         check_admin_key(key)
@@ -89,8 +99,7 @@ class Authenticator:
         public_id = public_id_of(key)
         if public_id is None:
             return None
-        query = select(ApiKeyRow, TenantRow, database_now()).join(TenantRow, TenantRow.id == ApiKeyRow.tenant_id)
-        found = (await session.execute(query.where(ApiKeyRow.id == public_id))).one_or_none()
+        found = (await session.execute(_with_tenant().where(ApiKeyRow.id == public_id))).one_or_none()
         if found is None:
             return None
         row, tenant, now = found
@@ -98,16 +107,7 @@ class Authenticator:
         if not self._hasher.matches(key, row.key_hash, row.secret_id) or seconds_left <= 0 or _is_gone(row, tenant):
             return None
         self.rehashing.add(row, key)
-        principal = TenantPrincipal(
-            tenant_id=tenant.id,
-            tenant_name=tenant.name,
-            weight=tenant.weight,
-            key_id=row.id,
-            scopes=frozenset(scopes_of(row)),
-            limits=tenant.limits,
-            key_limits=row.limits,
-        )
-        return Authentication(principal, seconds_left)
+        return Authentication(_principal(row, tenant), seconds_left)
 
     async def _named_admin(self, session: AsyncSession, key: str) -> Authentication | None:
         public_id = public_id_of(key)
@@ -133,6 +133,23 @@ class Authenticator:
             return None
         self.rehashing.add_admin_key(key, stored)
         return Authentication(AdminPrincipal(), math.inf)
+
+
+def _with_tenant() -> Select[ApiKeyRow, TenantRow, datetime]:
+    """Select keys with their tenants and the current time."""
+    return select(ApiKeyRow, TenantRow, database_now()).join(TenantRow, TenantRow.id == ApiKeyRow.tenant_id)
+
+
+def _principal(key: ApiKeyRow, tenant: TenantRow) -> TenantPrincipal:
+    return TenantPrincipal(
+        tenant_id=tenant.id,
+        tenant_name=tenant.name,
+        weight=tenant.weight,
+        key_id=key.id,
+        scopes=frozenset(scopes_of(key)),
+        limits=tenant.limits,
+        key_limits=key.limits,
+    )
 
 
 def _is_gone(key: ApiKeyRow, tenant: TenantRow) -> bool:

@@ -13,11 +13,12 @@ from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.tables.adapters import AdapterImportRow, AdapterRow
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
 from loragate.adapter_store.tables.audit import AuditRow
+from loragate.adapter_store.tables.batches import BatchRow
 from loragate.adapter_store.tables.jobs import JobRow
 from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 
 Order = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
-Row = TypeVar("Row", AdapterImportRow, AdapterRow, AdminKeyRow, ApiKeyRow, AuditRow, JobRow, TenantRow)
+Row = TypeVar("Row", AdapterImportRow, AdapterRow, AdminKeyRow, ApiKeyRow, AuditRow, BatchRow, JobRow, TenantRow)
 
 
 async def newest_first(

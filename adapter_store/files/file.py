@@ -18,6 +18,8 @@ class Purpose(StrEnum):
     FINE_TUNE = "fine-tune"
     FINE_TUNE_RESULTS = "fine-tune-results"
     ADAPTER = "adapter"
+    BATCH = "batch"
+    BATCH_OUTPUT = "batch_output"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.tables.usage import UsageSumRow
 from loragate.adapter_store.usage.cursor import read_cursor, write_cursor
 from loragate.adapter_store.usage.periods import Width, ceil, floor
+from loragate.adapter_store.usage.record import BATCH
 
 
 class Grouping(StrEnum):
@@ -74,12 +75,14 @@ class UsageRow:
 
 @dataclass(frozen=True)
 class UsageQuery:
-    """A query of usage in [`start`, `end`), both widened to whole hours or days. `only` filters by columns' values."""
+    """A query of usage in [`start`, `end`), both widened to whole hours or days. `only` filters by columns' values;
+    `batches` are left out unless they are wanted."""
 
     start: datetime
     end: datetime
     group_by: frozenset[Grouping] = frozenset()
     only: Mapping[str, str] = field(default_factory=dict)
+    batches: bool = True
 
     def __post_init__(self) -> None:
         if {Grouping.HOUR, Grouping.DAY} <= self.group_by:
@@ -123,7 +126,8 @@ class UsageQuery:
     def _conditions(self) -> list[ColumnElement[bool]]:
         row = UsageSumRow
         named = [getattr(row, name) == value for name, value in self.only.items()]
-        return [row.width == self.width.value, row.start >= self.start, row.start < self.end, *named]
+        wanted = [] if self.batches else [row.endpoint.not_like(f"{BATCH}%")]
+        return [row.width == self.width.value, row.start >= self.start, row.start < self.end, *named, *wanted]
 
 
 def sums_of(values: "tuple[Any, ...] | Row[*tuple[Any, ...]]") -> UsageSums:

@@ -11,6 +11,9 @@ from enum import StrEnum
 AMOUNT_DIGITS = 10
 """Amounts are kept as whole numbers of 10⁻¹⁰ of the currency's unit: they and their sums are exact."""
 
+BATCH = "batch."
+"""The beginning of the endpoints of batches' lines."""
+
 _process = os.urandom(6).hex()
 _numbers = itertools.count()
 
@@ -40,7 +43,7 @@ class UsageRecord:
     request_id: str
     tenant_id: str
     key_id: str
-    endpoint: str  # chat, completions or embeddings
+    endpoint: str  # chat, completions or embeddings; batch.chat and so on of a batch's lines
     base_model: str
     started_at: datetime  # determines the hour and the day in which it is counted
     adapter: str | None = None  # the next three describe this adapter; None without one

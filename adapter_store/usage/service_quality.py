@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.tables.usage import RejectedRequestsRow, UsageRecordRow
 from loragate.adapter_store.usage.first_token import FirstToken, at_ranks, first_token_of
 from loragate.adapter_store.usage.periods import Width, ceil, floor
-from loragate.adapter_store.usage.record import Outcome, usage_id_at
+from loragate.adapter_store.usage.record import BATCH, Outcome, usage_id_at
 from loragate.adapter_store.usage.target_usage import ERRORS
 from loragate.adapter_store.usage.training import TRAINING
 
@@ -65,6 +65,7 @@ class ServiceQuery:
             row.id >= usage_id_at(self.start), row.started_at >= self.start, row.started_at < self.end
         )
         latest = latest.where(row.outcome != Outcome.SHED.value, row.endpoint != TRAINING)
+        latest = latest.where(row.endpoint.not_like(f"{BATCH}%"))
         return latest.order_by(row.id.desc()).limit(MAX_REQUESTS).subquery()
 
     def _rejected(self) -> Select[*tuple[Any, ...]]:

@@ -163,6 +163,10 @@ class LimitSettings(BaseModel):
     training_tokens_per_month: Limit = "unlimited"
     training_seconds_per_day: Limit = "unlimited"
     training_seconds_per_month: Limit = "unlimited"
+    max_unfinished_batches: Limit = 32
+    max_batch_lines: Limit = "unlimited"
+    max_batch_bytes: Limit = "unlimited"
+    batch_tokens_per_day: Limit = "unlimited"
 
     @property
     def tenant_limits(self) -> TenantLimits:

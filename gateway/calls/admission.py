@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect
 
@@ -40,6 +41,22 @@ from loragate.gateway.tracing.current import CURRENT, step
 
 TextAdmission = AbstractAsyncContextManager[TextCall]
 EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
+
+
+class Admits(Protocol):
+    """Admits requests for text and for embeddings."""
+
+    def admit(
+        self, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
+    ) -> TextAdmission:
+        """Admit a request for text. Raise RateLimited and Unavailable."""
+        ...
+
+    def admit_embeddings(
+        self, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
+    ) -> EmbeddingAdmission:
+        """Admit a request for embeddings. Raise RateLimited and Unavailable."""
+        ...
 
 
 class Admission:
@@ -85,31 +102,15 @@ class Admission:
         with step("admission"):
             lease = await self._lease(request)
         base_model = self._link.base.id
-        meter = self._ledger.open(_opened_record(request, base_model), lease.record)
-        computed = ComputedTokens()
-        delivered, outcome = DeliveredTokens(request, meter, computed), Outcome.FAILED
-        spans = CURRENT.get()
-        traced = None if spans is None else ModelCall(spans, request, base_model)
-        try:
-            yield Admitted({**request.target.headers, **lease.headers}, lease, computed, delivered)
-            outcome = Outcome.COMPLETED
-        except ClientDisconnect:
-            outcome = Outcome.DISCONNECTED
-            raise
-        except (asyncio.CancelledError, GeneratorExit):
-            outcome = Outcome.CANCELLED if self._lifecycle.expired else Outcome.DISCONNECTED
-            raise
-        except ApiError as error:
-            if error.code == OVERLOADED and not delivered.tokens:
-                outcome = Outcome.SHED
-                self._shedding.count_engine_rejection(request.caller, error)
-                self.rejections.record(request.caller.tenant_id, Reason.OVERLOAD)
-            raise
-        finally:
-            meter.end(outcome)
-            computed.when_ended(partial(_settle, lease, meter, computed))
-            if traced is not None:
-                traced.end(outcome, delivered, computed.engine_id)
+        meter = self._ledger.open(opened_record(request, base_model), lease.record)
+        async with accounted(request, base_model, lease, meter, self._lifecycle) as admitted:
+            try:
+                yield admitted
+            except ApiError as error:
+                if _is_shed(error, admitted.delivered):
+                    self._shedding.count_engine_rejection(request.caller, error)
+                    self.rejections.record(request.caller.tenant_id, Reason.OVERLOAD)
+                raise
 
     async def _lease(self, request: InferenceRequest) -> Lease:
         caller, charged = request.caller, request.lease
@@ -129,13 +130,47 @@ class Admission:
             raise
 
 
+@asynccontextmanager
+async def accounted(
+    request: InferenceRequest, base_model: str, lease: Lease, meter: Meter, lifecycle: Lifecycle
+) -> AsyncIterator[Admitted]:
+    """Yield what an admitted request has; at its end, settle its lease and close its meter."""
+    computed = ComputedTokens()
+    delivered, outcome = DeliveredTokens(request, meter, computed), Outcome.FAILED
+    spans = CURRENT.get()
+    traced = None if spans is None else ModelCall(spans, request, base_model)
+    try:
+        yield Admitted({**request.target.headers, **lease.headers}, lease, computed, delivered)
+        outcome = Outcome.COMPLETED
+    except ClientDisconnect:
+        outcome = Outcome.DISCONNECTED
+        raise
+    except (asyncio.CancelledError, GeneratorExit):
+        outcome = Outcome.CANCELLED if lifecycle.expired else Outcome.DISCONNECTED
+        raise
+    except ApiError as error:
+        if _is_shed(error, delivered):
+            outcome = Outcome.SHED
+        raise
+    finally:
+        meter.end(outcome)
+        computed.when_ended(partial(_settle, lease, meter, computed))
+        if traced is not None:
+            traced.end(outcome, delivered, computed.engine_id)
+
+
+def _is_shed(error: ApiError, delivered: DeliveredTokens) -> bool:
+    return error.code == OVERLOADED and not delivered.tokens
+
+
 def _settle(lease: Lease, meter: Meter, computed: ComputedTokens) -> None:
     lease.settle(computed.tokens)
     meter.record_computed(computed.computed_prompt_tokens, computed.generated_tokens)
     meter.close(computed.engine_id)
 
 
-def _opened_record(request: InferenceRequest, base_model: str) -> UsageRecord:
+def opened_record(request: InferenceRequest, base_model: str) -> UsageRecord:
+    """Return the record of a request that starts now."""
     adapter = request.target.adapter
     return UsageRecord(
         id=new_usage_id(),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 from loragate.adapter_store.limits import TenantLimits
@@ -22,7 +23,11 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+")
 _REDIS_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 DEFAULT_LIMITS = TenantLimits(
-    requests_per_minute=600_000, tokens_per_minute=100_000_000, max_objects=100_000, max_unfinished_jobs=32
+    requests_per_minute=600_000,
+    tokens_per_minute=100_000_000,
+    max_objects=100_000,
+    max_unfinished_jobs=32,
+    max_unfinished_batches=32,
 )
 """More than one machine can serve. They exist so that every response can report what remains."""
 
@@ -73,10 +78,12 @@ class GatewayConfig:
     max_changes_per_minute: int | None = 600  # of a tenant's adapters, files, jobs and keys, by one process
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
+    max_batch_concurrency: int = 64  # lines of batches that one process runs at a time; 0: it runs none
     default_chat_tokens: int = 4096  # limit of a chat completion whose request gives no max_tokens
     first_token_deadline_seconds: float | None = None  # requests that cannot produce a token by then are rejected
     max_queue_seconds: float = 30.0  # requests that would wait longer in the engine are rejected; inf: none
     prices: tuple[Price, ...] = ()  # of tokens; the most specific one applies
+    batch_price_factor: Decimal = Decimal("0.5")  # of the prices, for lines of batches
     currency: str = "USD"  # of the prices
     deleted_retention_hours: float = 168.0  # adapters can be restored for so long
     usage_retention_days: int | None = None  # of the ledger's rows, one per request; None: for ever. Sums are kept.
@@ -132,6 +139,10 @@ class GatewayConfig:
             raise ValueError(f"gateway.min_free_bytes must not be negative, got {self.min_free_bytes}")
         if not 0 < self.upload_disk_share <= 1:
             raise ValueError(f"gateway.upload_disk_share must be above 0 and at most 1, got {self.upload_disk_share}")
+        if self.max_batch_concurrency < 0:
+            raise ValueError(f"gateway.max_batch_concurrency must not be negative, got {self.max_batch_concurrency}")
+        if not 0 <= self.batch_price_factor <= 1:
+            raise ValueError(f"batch_price_factor must be between 0 and 1, got {self.batch_price_factor}")
         if self.deleted_retention_hours < 0:
             raise ValueError(f"deleted_retention_hours must not be negative, got {self.deleted_retention_hours}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:

@@ -43,7 +43,8 @@ _CHARACTERS_PER_CHARGED_TOKEN = 8  # few texts have more
 
 
 class RequestPreparer:
-    """Resolves, tokenizes and checks request bodies. One per process."""
+    """Resolves, tokenizes and checks request bodies. One per process, and one for the lines of `batches`, to which the
+    limits of requests do not apply."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class RequestPreparer:
         limiter: Limiter,
         on_rejection: Callable[[str, Reason], None],
         config: GatewayConfig,
+        batches: bool = False,
     ) -> None:
         self._link = link
         self._resolver = resolver
@@ -61,6 +63,7 @@ class RequestPreparer:
         self._limiter = limiter
         self._on_rejection = on_rejection
         self._config = config
+        self._batches = batches
 
     async def chat(self, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
         """Prepare a chat completion. Raise ApiError and StoreError."""
@@ -90,7 +93,7 @@ class RequestPreparer:
                 reasoning=self._reasoning(base, body, prompt, constrained=grammar is not None),
                 draft_tokens=body.draft_tokens or 0,
                 prompt_logprobs=body.prompt_logprobs,
-                share=share_of(caller, body.priority, config),
+                share=share_of(caller, body.priority, config, batch=self._batches),
                 open_ended=body.token_limit is None,
                 lease=lease,
             )
@@ -136,7 +139,7 @@ class RequestPreparer:
                 draft_tokens=body.draft_tokens or 0,
                 prompt_logprobs=body.prompt_logprobs,
                 echo_logprobs=body.echo_logprobs,
-                share=share_of(caller, body.priority, config),
+                share=share_of(caller, body.priority, config, batch=self._batches),
                 lease=lease,
             )
 
@@ -157,7 +160,7 @@ class RequestPreparer:
             with step("tokenize"):
                 prompts = await self._tokenizer.prompts(base, caller.tenant_id, size, body.inputs, "input")
             check_length(base, max(map(len, prompts)), "input")
-            share = share_of(caller, body.priority, self._config)
+            share = share_of(caller, body.priority, self._config, batch=self._batches)
             return PoolingRequest(target, prompts, body.engine_pooling, share, lease)
 
     async def tokens(self, caller: TenantPrincipal, body: TokenizeRequest) -> tuple[list[int], dict[str, str]]:
@@ -224,7 +227,7 @@ class RequestPreparer:
     ) -> Lease | None:
         """Charge the limits for a large text before it is tokenized; return None for others, which are charged for
         their tokens when they are admitted. Raise RateLimited."""
-        if characters < _CHARGED_FIRST_CHARACTERS:
+        if characters < _CHARGED_FIRST_CHARACTERS or self._batches:
             return None
         tokens = characters // _CHARACTERS_PER_CHARGED_TOKEN + min(completion_tokens, self._link.base.max_model_len)
         return await self._reserve(caller, target, tokens)

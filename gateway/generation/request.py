@@ -100,9 +100,11 @@ class Embedding:
     vector: npt.NDArray[np.float32]  # [hidden size], not normalized
 
 
-def share_of(caller: TenantPrincipal, priority: int | None, config: GatewayConfig) -> pb.Share:
+def share_of(caller: TenantPrincipal, priority: int | None, config: GatewayConfig, *, batch: bool = False) -> pb.Share:
     """Return the share of a request. The tenant's weight counts among tenants, the request's priority among those of
-    the same tenant."""
+    the same tenant. A batch's requests have no deadline, and come behind all others."""
+    if batch:
+        return pb.Share(tenant_id=caller.tenant_id, weight=caller.weight, priority=priority or 0, batch=True)
     return share_of_tenant(caller.tenant_id, caller.weight, config, priority or 0)
 
 

@@ -41,7 +41,7 @@ class LedgerTotals:
         return found
 
     async def _since(self, tenant_id: str, subject: Subject, start: datetime, now: float) -> int:
-        query = UsageQuery(start, start_of_day(now) + timedelta(days=1), only=subject.usage)
+        query = UsageQuery(start, start_of_day(now) + timedelta(days=1), only=subject.usage, batches=False)
         try:
             async with self._store.tenant(tenant_id) as scope:
                 totals = await scope.usage.totals(query)

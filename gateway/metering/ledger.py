@@ -16,11 +16,12 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.usage.record import UsageRecord
+from loragate.adapter_store.usage.record import BATCH, UsageRecord
 from loragate.gateway.config.prices import _PRICE_DIGITS, Price
 from loragate.gateway.limits.operations import LeaseRecord
 from loragate.gateway.metering.live_counters import Meter
@@ -57,18 +58,26 @@ class _Rates:
 
 
 class Prices:
-    """The most specific price applies: for the tenant's adapter, the tenant, everything."""
+    """The most specific price applies: for the tenant's adapter, the tenant, everything. Lines of batches cost
+    `batch_factor` times as much as requests."""
 
-    def __init__(self, prices: Iterable[Price] = ()) -> None:
+    def __init__(self, prices: Iterable[Price] = (), batch_factor: Decimal = Decimal(1)) -> None:
         self._rates = {(price.tenant, price.adapter): _Rates.of(price) for price in prices}
+        self._batch_factor = batch_factor
 
     def amount(self, record: UsageRecord) -> int | None:
         """Return the exact cost in 10⁻¹⁰ of the currency's unit; None without a price."""
         for names in ((record.tenant_id, record.adapter), (record.tenant_id, None), (None, None)):
             rates = self._rates.get(names)
             if rates is not None:
-                return rates.amount(record)
+                amount = rates.amount(record)
+                return int(amount * self._batch_factor) if record.endpoint.startswith(BATCH) else amount
         return None
+
+    def priced(self, record: UsageRecord) -> UsageRecord:
+        """Return the record with its cost."""
+        amount = self.amount(record)
+        return record if amount is None else replace(record, amount=amount)
 
 
 log = logging.getLogger(__name__)
@@ -127,7 +136,7 @@ class Ledger:
 
     def record(self, record: UsageRecord, slot: int | None = None) -> None:
         """Record a request that has ended and had `slot`. Return at once; anything slow happens later."""
-        self._writer.put(self._priced(record), slot)
+        self._writer.put(self._prices.priced(record), slot)
         self._wake.set()
 
     async def flush(self) -> None:
@@ -149,7 +158,9 @@ class Ledger:
             rejected = await self._segments.settle(segments)
             self._database_reached = True
             self._metrics.segments.set(rejected)
-            await self._segments.take_over(self._usage_folder, self._writer.folder, self._priced, self.settle_lease)
+            await self._segments.take_over(
+                self._usage_folder, self._writer.folder, self._prices.priced, self.settle_lease
+            )
             await self._writer.bypass_disk(self._settler.settle)
             return rejected
 
@@ -182,10 +193,6 @@ class Ledger:
         except Exception:
             self._metrics.settle_failures.inc()
             log.exception("settling usage failed")
-
-    def _priced(self, record: UsageRecord) -> UsageRecord:
-        amount = self._prices.amount(record)
-        return record if amount is None else replace(record, amount=amount)
 
     async def _pause(self, seconds: float) -> None:
         await wait_for_event(self._stop, seconds)

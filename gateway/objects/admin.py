@@ -34,6 +34,10 @@ class TenantLimits(Limits):
     training_tokens_per_month: Count | None
     training_seconds_per_day: Count | None
     training_seconds_per_month: Count | None
+    max_unfinished_batches: Count | None
+    max_batch_lines: Count | None
+    max_batch_bytes: Count | None
+    batch_tokens_per_day: Count | None
 
 
 class Tenant(TypedDict):
@@ -139,6 +143,10 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
             "training_tokens_per_month": limits.training_tokens_per_month,
             "training_seconds_per_day": limits.training_seconds_per_day,
             "training_seconds_per_month": limits.training_seconds_per_month,
+            "max_unfinished_batches": limits.max_unfinished_batches,
+            "max_batch_lines": limits.max_batch_lines,
+            "max_batch_bytes": limits.max_batch_bytes,
+            "batch_tokens_per_day": limits.batch_tokens_per_day,
         },
         "signers": list(tenant.signers),
         "created_at": rfc3339(tenant.created_at),

@@ -8,7 +8,7 @@ from loragate.adapter_store.files import file as stored
 from loragate.adapter_store.files.upload import FileUpload, Part
 from loragate.gateway.objects.common import Count, Page, unix_seconds
 
-_Purpose = Literal["fine-tune", "fine-tune-results", "adapter"]
+_Purpose = Literal["fine-tune", "fine-tune-results", "adapter", "batch", "batch_output"]
 
 
 class File(TypedDict):

@@ -26,6 +26,8 @@ _SCOPES = {
     Purpose.FINE_TUNE: Scope.FINETUNE,
     Purpose.FINE_TUNE_RESULTS: Scope.FINETUNE,
     Purpose.ADAPTER: Scope.ADAPTERS_WRITE,
+    Purpose.BATCH: Scope.INFERENCE,
+    Purpose.BATCH_OUTPUT: Scope.INFERENCE,
 }
 _MAX_FINE_TUNE_BYTES = 1 << 30
 _LISTED_AT_ONCE = 250

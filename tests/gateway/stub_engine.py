@@ -56,6 +56,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.timings = pb.Timings()  # of each request that is traced
         self.ends_with_text = False  # as where a grammar allows nothing more: the last token stops, without EOS
         self.pause_after: int | None = None
+        self.pauses: Callable[[pb.Submit], bool] = lambda submit: True
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
         self.hanging = False
@@ -213,7 +214,7 @@ class _Session:
         if submit.HasField("adapter"):
             await self._load(submit.adapter)
         if submit.pooling:
-            await self._pause(0)
+            await self._pause(submit, 0)
             self._emit(submit, embedding=self._engine.vector(submit), finish_reason=pb.FINISH_REASON_STOP)
             return
         limit = 0 if submit.prompt_only else submit.sampling.max_tokens
@@ -226,7 +227,7 @@ class _Session:
         for position in range(limit):
             if not open_:
                 return
-            await self._pause(position)
+            await self._pause(submit, position)
             order = list(open_)
             if self._engine.scores_late and position == 0:
                 order.append(order.pop(0))
@@ -259,7 +260,7 @@ class _Session:
         for tally in open_.values():
             tally.cached_tokens = min(self._engine.cached_tokens, length)
             tally.prompt_tokens = min(self._engine.read_tokens, length - tally.cached_tokens)
-        await self._pause(-1)
+        await self._pause(submit, -1)
         for tally in open_.values():
             tally.prompt_tokens = length - tally.cached_tokens
 
@@ -272,8 +273,8 @@ class _Session:
             if part:
                 self._emit(submit, prompt_logprobs=_prompt_logprobs(part, submit.prompt_logprobs))
 
-    async def _pause(self, position: int) -> None:
-        if position == self._engine.pause_after:
+    async def _pause(self, submit: pb.Submit, position: int) -> None:
+        if position == self._engine.pause_after and self._engine.pauses(submit):
             self._engine.paused.set()
             await self._engine.resume.wait()
 

@@ -1,4 +1,4 @@
-"""Example responses about fine-tuning jobs."""
+"""Example responses about fine-tuning jobs and batches."""
 
 from typing import Any
 
@@ -70,4 +70,34 @@ CHECKPOINT = {
     "fine_tuning_job_id": JOB["id"],
     "metrics": {"step": 50, "train_loss": 0.52},
     "step_number": 50,
+}
+BATCH = {
+    "id": "batch_4fGh2kLmN8pQ6rStU0vW2xYz",
+    "object": "batch",
+    "endpoint": "/v1/chat/completions",
+    "errors": None,
+    "input_file_id": FILE,
+    "completion_window": "24h",
+    "status": "in_progress",
+    "output_file_id": None,
+    "error_file_id": None,
+    "created_at": 1_772_357_400,
+    "in_progress_at": 1_772_357_402,
+    "expires_at": 1_772_443_800,
+    "finalizing_at": None,
+    "completed_at": None,
+    "failed_at": None,
+    "expired_at": None,
+    "cancelling_at": None,
+    "cancelled_at": None,
+    "request_counts": {"total": 1200, "completed": 640, "failed": 2},
+    "usage": {
+        "input_tokens": 51_840,
+        "input_tokens_details": {"cached_tokens": 20_480},
+        "output_tokens": 12_230,
+        "total_tokens": 64_070,
+    },
+    "metadata": {"team": "a"},
+    "waits_for": None,
+    "waits_until": None,
 }

@@ -21,6 +21,7 @@ from loragate.gateway.schemas.resources.adapters import (
     VersionPatch,
 )
 from loragate.gateway.schemas.resources.admin import AdminKeyCreate, KeyCreate, KeyRotate, TenantCreate, TenantPatch
+from loragate.gateway.schemas.resources.batches import BatchCreate
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.schemas.resources.imports import ImportCreate
 from loragate.gateway.schemas.resources.limits import LimitsPatch
@@ -200,6 +201,16 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
                 "type": "supervised",
                 "supervised": {"hyperparameters": {"n_epochs": 3, "lora_rank": 8, "target_modules": ["q_proj"]}},
             },
+        },
+    },
+    BatchCreate: {
+        "Chats": {"input_file_id": FILE, "endpoint": "/v1/chat/completions", "completion_window": "24h"},
+        "Embeddings, with an expiry of the results": {
+            "input_file_id": FILE,
+            "endpoint": "/v1/embeddings",
+            "completion_window": "7d",
+            "metadata": {"team": "a"},
+            "output_expires_after": {"anchor": "created_at", "seconds": 604_800},
         },
     },
     TenantCreate: {

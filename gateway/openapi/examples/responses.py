@@ -7,6 +7,7 @@ from loragate.gateway.objects import (
     adapters,
     admin,
     alias_metrics,
+    batches,
     engines,
     files,
     fine_tuning,
@@ -19,7 +20,7 @@ from loragate.gateway.objects import (
 from loragate.gateway.objects.inference import chat, completions, embeddings, messages, responses, tokens
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
-from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, CHECKPOINT, JOB, JOB_EVENT
+from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, BATCH, CHECKPOINT, JOB, JOB_EVENT
 from loragate.gateway.openapi.examples.requests import BASE as _BASE
 from loragate.gateway.openapi.examples.requests import NAME
 from loragate.gateway.openapi.examples.tenants import ADMIN_KEY, KEY, LATER, TENANT, THEN
@@ -256,6 +257,8 @@ RESPONSES: Mapping[Any, Any] = {
     engines.Engine: ENGINE,
     engines.EngineList: _page(ENGINE),
     engines.EngineAdapterList: _page(ENGINE_ADAPTER),
+    batches.Batch: BATCH,
+    batches.BatchList: _page(BATCH),
     fine_tuning.FineTuningJob: JOB,
     fine_tuning.JobList: _page(JOB),
     fine_tuning.AdminJob: ADMIN_JOB,

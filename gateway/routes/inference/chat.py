@@ -12,13 +12,13 @@ from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
-from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.inference.chat import ChatCompletion, ChatCompletionChunk, chat_chunks, chat_completion
-from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head, written
+from loragate.gateway.objects.inference.chat import ChatCompletion, ChatCompletionChunk, chat_chunks
+from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
+from loragate.gateway.operations import whole_responses as whole
 from loragate.gateway.schemas.inference.chat import ChatRequest
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
@@ -41,7 +41,7 @@ async def create_chat_completion(
     head = new_completion_head("chatcmpl", body.model, generation)
     if body.stream:
         return EventStream(_chunks(admission, head, body), use.lifecycle, use.config.stall_seconds)
-    return await supervise(_whole(admission, head), request.receive, use.lifecycle)
+    return await supervise(whole.chat(admission, head), request.receive, use.lifecycle)
 
 
 @asynccontextmanager
@@ -51,11 +51,3 @@ async def _chunks(admission: TextAdmission, head: CompletionHead, body: ChatRequ
             head, call.stream(), include_usage=body.wants_usage_event, continuous_usage=body.continuous_usage
         )
         yield Events(call.headers, chunks)
-
-
-async def _whole(admission: TextAdmission, head: CompletionHead) -> Response:
-    async with admission as call:
-        completions = await call.complete()
-        return await written(
-            head.request, lambda: json_response(chat_completion(head, completions), headers=call.headers)
-        )

@@ -12,19 +12,18 @@ from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
-from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head, written
+from loragate.gateway.objects.inference.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.objects.inference.completions import (
     Echoes,
     TextCompletion,
     echoes_of,
     text_chunks,
-    text_completion,
 )
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
+from loragate.gateway.operations import whole_responses as whole
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
@@ -47,7 +46,7 @@ async def create_completion(
     echoes = echoes_of(body, generation)
     if body.stream:
         return EventStream(_chunks(admission, head, body, echoes), use.lifecycle, use.config.stall_seconds)
-    return await supervise(_whole(admission, head, echoes), request.receive, use.lifecycle)
+    return await supervise(whole.completion(admission, head, echoes), request.receive, use.lifecycle)
 
 
 @asynccontextmanager
@@ -59,11 +58,3 @@ async def _chunks(
             head, call.stream(), echoes, include_usage=body.wants_usage_event, continuous_usage=body.continuous_usage
         )
         yield Events(call.headers, chunks)
-
-
-async def _whole(admission: TextAdmission, head: CompletionHead, echoes: Echoes) -> Response:
-    async with admission as call:
-        completions = await call.complete()
-        return await written(
-            head.request, lambda: json_response(text_completion(head, completions, echoes), headers=call.headers)
-        )

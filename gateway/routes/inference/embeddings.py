@@ -4,18 +4,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from loragate.gateway.calls.admission import EmbeddingAdmission
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
-from loragate.gateway.generation.request import PoolingRequest
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
-from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.inference.embeddings import EmbeddingList, embedding_list
+from loragate.gateway.objects.inference.embeddings import EmbeddingList
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
+from loragate.gateway.operations import whole_responses as whole
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
@@ -32,9 +30,4 @@ async def create_embeddings(
     """Compute one vector for each input."""
     pooling = await use.preparer.embeddings(caller, body)
     admission = use.admission.admit_embeddings(caller, pooling, request_id=context_of(request.scope).request_id)
-    return await supervise(_whole(admission, pooling, body), request.receive, use.lifecycle)
-
-
-async def _whole(admission: EmbeddingAdmission, pooling: PoolingRequest, body: EmbeddingRequest) -> Response:
-    async with admission as call:
-        return json_response(await embedding_list(body, pooling, call.embed()), headers=call.headers)
+    return await supervise(whole.embeddings(admission, pooling, body), request.receive, use.lifecycle)

@@ -12,14 +12,14 @@ from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
-from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.inference.response_events import ResponseEvents, whole_response
+from loragate.gateway.objects.inference.response_events import ResponseEvents
 from loragate.gateway.objects.inference.response_item import ResponseEvent
 from loragate.gateway.objects.inference.responses import ResponseHead, ResponseObject
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
+from loragate.gateway.operations import whole_responses as whole
 from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 
@@ -45,7 +45,7 @@ async def create_response(
     head = ResponseHead(body, generation)
     if body.stream:
         return EventStream(_events(admission, head), use.lifecycle, use.config.stall_seconds)
-    return await supervise(_whole(admission, head), request.receive, use.lifecycle)
+    return await supervise(whole.response(admission, head), request.receive, use.lifecycle)
 
 
 @asynccontextmanager
@@ -54,10 +54,3 @@ async def _events(admission: TextAdmission, head: ResponseHead) -> AsyncIterator
         async with admission as call:
             events = ResponseEvents(head)
             yield Events(call.headers, events.stream(call.stream()), events.failure, named=True)
-
-
-async def _whole(admission: TextAdmission, head: ResponseHead) -> Response:
-    with renamed_fields():
-        async with admission as call:
-            (completion,) = await call.complete()
-        return json_response(whole_response(head, completion), headers=call.headers)

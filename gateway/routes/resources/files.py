@@ -28,13 +28,13 @@ router = APIRouter(prefix="/v1/files", tags=["files"])
 _FORM_BYTES = 64 << 10  # in addition to the file itself
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 _SHAPE = FormShape({"purpose": 64, "open": 8, _ANCHOR: 64, _SECONDS: 16}, spooled="file")
-_PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
+_PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER, Purpose.BATCH)
 
 
 @router.post("")
 @describes(File, form=FILE_FORM, errors=(429,))
 async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
-    """Upload a file. Send a multipart form with `file`, `purpose` (`fine-tune` or `adapter`) and optionally
+    """Upload a file. Send a multipart form with `file`, `purpose` (`fine-tune`, `adapter` or `batch`) and optionally
     `expires_after`. Upload larger files in parts, at `/v1/uploads`. With `open`, lines can be appended to the file
     until it is closed; its `file` may be empty."""
     form = Form(_SHAPE)

@@ -44,6 +44,10 @@ class TenantLimitsBody(LimitsBody):
     training_tokens_per_month: Amount | None = None
     training_seconds_per_day: Amount | None = None
     training_seconds_per_month: Amount | None = None
+    max_unfinished_batches: Amount | None = None
+    max_batch_lines: Amount | None = None
+    max_batch_bytes: Amount | None = None
+    batch_tokens_per_day: Amount | None = None
 
 
 class LimitsPatch(Body):

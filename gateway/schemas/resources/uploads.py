@@ -20,7 +20,7 @@ class UploadCreate(Body):
     """Body of POST /v1/uploads. `bytes` is the size of all parts together."""
 
     filename: Annotated[str, StringConstraints(min_length=1, max_length=255)]
-    purpose: Literal["fine-tune", "adapter"]
+    purpose: Literal["fine-tune", "adapter", "batch"]
     bytes: Annotated[int, Field(ge=1, lt=1 << 53)]
     mime_type: Annotated[str, StringConstraints(min_length=1, max_length=255)]
     expires_after: ExpiresAfter | None = None
@@ -38,7 +38,7 @@ FILE_FORM: dict[str, Any] = {
     "description": "The file, its purpose and, optionally, its lifetime in seconds from now.",
     "properties": {
         "file": {"type": "string", "format": "binary"},
-        "purpose": {"type": "string", "enum": ["fine-tune", "adapter"]},
+        "purpose": {"type": "string", "enum": ["fine-tune", "adapter", "batch"]},
         "open": {"type": "string", "enum": ["true", "false"]},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
         "expires_after[seconds]": {"type": "string", "pattern": "^[0-9]{4,7}$"},

@@ -27,6 +27,10 @@ _LIMITS = LIMITS | {
     "training_tokens_per_month": "Training tokens per month",
     "training_seconds_per_day": "Training seconds per day",
     "training_seconds_per_month": "Training seconds per month",
+    "max_unfinished_batches": "Unfinished batches",
+    "max_batch_lines": "Lines of a batch",
+    "max_batch_bytes": "Bytes of a batch",
+    "batch_tokens_per_day": "Batch tokens per day",
 }
 
 

@@ -302,18 +302,20 @@ class Thinking(_message.Message):
     def __init__(self, end: _Optional[_Iterable[int]] = ..., end_marker: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., open: bool = ..., start: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Share(_message.Message):
-    __slots__ = ("tenant_id", "weight", "priority", "deadline_ms", "elsewhere")
+    __slots__ = ("tenant_id", "weight", "priority", "deadline_ms", "elsewhere", "batch")
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     tenant_id: str
     weight: float
     priority: int
     deadline_ms: int
     elsewhere: float
-    def __init__(self, tenant_id: _Optional[str] = ..., weight: _Optional[float] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., elsewhere: _Optional[float] = ...) -> None: ...
+    batch: bool
+    def __init__(self, tenant_id: _Optional[str] = ..., weight: _Optional[float] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., elsewhere: _Optional[float] = ..., batch: bool = ...) -> None: ...
 
 class Grammar(_message.Message):
     __slots__ = ("json_schema", "json_object", "regex", "choice", "lark")

@@ -1,0 +1,1 @@
+"""Batches: files of requests that are run when there is time."""

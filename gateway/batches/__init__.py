@@ -1,0 +1,1 @@
+"""Batches: a process runs their lines beside the requests that it serves."""

@@ -1,0 +1,147 @@
+"""The batches of this process: it claims what waits, runs it beside the requests, and writes the results to files."""
+
+import asyncio
+import logging
+
+from loragate.adapter_store.batches.batch import MAX_BATCH_LINES, BatchStatus
+from loragate.adapter_store.batches.queue import BatchClaim
+from loragate.adapter_store.errors import Conflict, NotFound, StorageFull, StoreError
+from loragate.adapter_store.ids import new_id
+from loragate.adapter_store.jobs.lease import LeaseLost
+from loragate.gateway.batches.held_batch import FILE_GONE, HeldBatch
+from loragate.gateway.batches.input_lines import portions
+from loragate.gateway.batches.line import LineRunner
+from loragate.gateway.batches.line_run import LineRun, OthersWait
+from loragate.gateway.batches.places import LinePlaces
+from loragate.gateway.batches.result_files import finish
+from loragate.gateway.batches.validation import InputValidator
+from loragate.gateway.generation.prepare import RequestPreparer
+from loragate.gateway.generation.service import GenerationService
+from loragate.gateway.http.access_log import log_exception
+from loragate.gateway.metering.ledger import Prices
+from loragate.gateway.resilience.timeouts import wait_for_event
+from loragate.gateway.services import Services
+
+log = logging.getLogger(__name__)
+
+MAX_HELD = 4  # batches of one process at a time
+_POLL_SECONDS = 1.0
+_NO_ROOM_SECONDS = 60.0
+_BUG_SECONDS = 60.0
+_BUG = "The server failed on the batch and tries again."
+
+
+class BatchRunner:
+    """Runs batches. One per process."""
+
+    def __init__(self, preparer: RequestPreparer, generation: GenerationService, prices: Prices, places: int) -> None:
+        self._preparer = preparer
+        self._generation = generation
+        self._prices = prices
+        self._places = LinePlaces(places) if places else None
+        self._news = asyncio.Event()
+        self._held: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """Look for batches now: one was created, or cancelled."""
+        self._news.set()
+
+    async def run_loop(self, use: Services) -> None:
+        """Claim and run batches until cancelled; then give them up to other processes."""
+        try:
+            while self._places is not None:
+                try:
+                    await self._claim(use, self._places)
+                except StoreError as error:
+                    log.warning("batches were not claimed: %s", error)
+                await wait_for_event(self._news, _POLL_SECONDS)
+                self._news.clear()
+        finally:
+            for task in self._held:
+                task.cancel()
+            await asyncio.gather(*self._held, return_exceptions=True)
+
+    async def _claim(self, use: Services, places: LinePlaces) -> None:
+        while len(self._held) < MAX_HELD and not use.lifecycle.draining:
+            async with use.store.admin() as admin:
+                if not await admin.batch_queue.waits():
+                    return
+            async with use.store.admin(write=True) as admin:
+                claim = await admin.batch_queue.claim(new_id("worker"))
+            if claim is None:
+                return
+            task = asyncio.create_task(self._work(use, claim, places), name="batch")
+            self._held.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._held.discard(task)
+        self._news.set()
+
+    async def _work(self, use: Services, claim: BatchClaim, places: LinePlaces) -> None:
+        held = HeldBatch(use, claim)
+        try:
+            async with held.renewing():
+                await self._advance(held, places)
+        except LeaseLost:
+            log.info("batch %s is held by another process, or has ended", claim.batch.id)
+        except (Conflict, StorageFull) as error:
+            await self._wait(held, error.message, _NO_ROOM_SECONDS)
+        except StoreError as error:
+            log.warning("batch %s is given up for now: %s", claim.batch.id, error)
+            await held.release()
+        except asyncio.CancelledError:
+            await asyncio.shield(held.release())
+            raise
+        except Exception as error:
+            log_exception(log, error, claim.batch.id)
+            await self._wait(held, _BUG, _BUG_SECONDS)
+
+    async def _wait(self, held: HeldBatch, reason: str, seconds: float) -> None:
+        try:
+            await held.wait(reason, seconds)
+        except StoreError as error:
+            log.warning("batch %s is given up for now: %s", held.batch.id, error)
+
+    async def _advance(self, held: HeldBatch, places: LinePlaces) -> None:
+        """Take the batch as far as it gets in one turn."""
+        if held.batch.status is BatchStatus.VALIDATING and not await self._validate(held):
+            return
+        if held.batch.status is BatchStatus.IN_PROGRESS:
+            lines = LineRunner(held.use, self._preparer, self._generation, self._prices)
+            with places.batch() as own:
+                if not await LineRun(held, lines, own, _others_wait(held.use)).run():
+                    return
+        if held.batch.status is BatchStatus.CANCELLING:
+            await held.finalize(BatchStatus.CANCELLED)
+        await finish(held)
+
+    async def _validate(self, held: HeldBatch) -> bool:
+        """Validate the input file; return whether the batch goes on."""
+        batch, use = held.batch, held.use
+        async with held.scope() as scope:
+            limit = await scope.batch_lease.max_lines()
+        validator = InputValidator(batch.endpoint, MAX_BATCH_LINES if limit is None else min(limit, MAX_BATCH_LINES))
+        try:
+            async for portion in portions(await held.input(), use.config.max_json_bytes):
+                await use.file_threads.run(held.tenant_id, lambda lines=portion: validator.add(lines))
+                if validator.done:
+                    break
+            validator.finish()
+            errors = validator.errors
+        except NotFound:
+            errors = [FILE_GONE]
+        async with held.scope(write=True) as scope:
+            if errors:
+                await scope.batch_lease.end(*held.lease, BatchStatus.FAILED, errors)
+                return False
+            held.batch = await scope.batch_lease.start(*held.lease, validator.total)
+        return True
+
+
+def _others_wait(use: Services) -> OthersWait:
+    async def wait(tenant_id: str) -> bool:
+        async with use.store.admin() as admin:
+            return await admin.batch_queue.others_wait(tenant_id)
+
+    return wait
