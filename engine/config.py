@@ -50,6 +50,8 @@ class EngineOptions:
     # while several tenants decode, a step takes at most so many times as long as one with a single row; None: 2.5 on a
     # CPU, no bound on a GPU
     max_slowdown: float | None = None
+    # a step that has rows of batches beside others takes this long at most; None: as long as it would without them
+    batch_step_ms: float | None = None
     max_waiting: int = _at_least(1, 4096)  # sequences in the queue; further ones are shed
     max_waiting_per_tenant: int = _at_least(1, 1024)
     block_size: int = _at_least(1, 16)  # tokens of one KV page
@@ -72,6 +74,8 @@ class EngineOptions:
             check_model_id(self.model_id)
         if self.max_step_ms is not None and not self.max_step_ms > 0:
             raise ValueError(f"engine.max_step_ms must be positive, got {self.max_step_ms}")
+        if self.batch_step_ms is not None and not self.batch_step_ms > 0:
+            raise ValueError(f"engine.batch_step_ms must be positive, got {self.batch_step_ms}")
         if self.max_slowdown is not None and not self.max_slowdown >= 1:
             raise ValueError(f"engine.max_slowdown must be at least 1, got {self.max_slowdown}")
         if self.tensor_parallel_size > 1 and self.backend != "vllm":

@@ -103,7 +103,7 @@ def _updated(sample: _Sample | None, rows: int, seconds: float) -> _Sample:
 
 def _turn(entry: ScheduledSequence) -> tuple[float, int, int, int]:
     """Return the sort key: fair order, but within a tenant's priority those first that waited longest."""
-    counter, (priority, arrival) = entry.order
+    _, counter, (priority, arrival) = entry.order
     return counter, priority, entry.last_step, arrival
 
 

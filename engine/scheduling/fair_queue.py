@@ -1,4 +1,5 @@
-"""The waiting sequences in fair order: tenants by the service they received, then by priority and age.
+"""The waiting sequences in fair order: tenants by the service they received, then by priority and age. Batches' come
+behind all others.
 
 Requests of one tenant for one adapter form an `AdapterQueue`. Thousands of requests that wait for an adapter, or for a
 slot, are thus examined through the head of their queue alone.
@@ -51,14 +52,14 @@ class AdapterQueue:
     def goes_before(self, other: "AdapterQueue") -> bool:
         if self.tenant is other.tenant:
             return self.order < other.order
-        return self.tenant.claim < other.tenant.claim
+        return self.tenant.turn < other.tenant.turn
 
 
 class FairOrder:
     """Adapter queues in fair order."""
 
     def __init__(self) -> None:
-        self._tenants: LazyHeap[TenantCounter] = LazyHeap(lambda tenant: tenant.claim)
+        self._tenants: LazyHeap[TenantCounter] = LazyHeap(lambda tenant: tenant.turn)
         self._queues: dict[TenantCounter, LazyHeap[AdapterQueue]] = {}
 
     def add(self, queue: AdapterQueue) -> None:

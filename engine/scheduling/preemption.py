@@ -47,8 +47,8 @@ class ScheduledSequence:
         return RECOMPUTE_UNITS * self.token_cost * self.sequence.computed
 
     @property
-    def order(self) -> tuple[float, tuple[int, int]]:
-        return self.tenant.counter, queue_order(self.sequence)
+    def order(self) -> tuple[bool, float, tuple[int, int]]:
+        return self.tenant.batch, self.tenant.counter, queue_order(self.sequence)
 
 
 def victims_for_room(
@@ -93,7 +93,11 @@ def victims_for_slot(seated: Collection[ScheduledSequence], beneficiary: TenantC
         return all(_far_ahead(donor, beneficiary, units) and _balanced(donor, beneficiary, held) for donor in donors)
 
     groups = [group for group in by_adapter.values() if may_preempt(group)]
-    return min(groups, key=lambda group: (-group[0].tenant.counter, _total_units(group)), default=[])
+
+    def cost(group: list[ScheduledSequence]) -> tuple[bool, float, float]:
+        return not all(entry.tenant.batch for entry in group), -group[0].tenant.counter, _total_units(group)
+
+    return min(groups, key=cost, default=[])
 
 
 def _total_units(group: list[ScheduledSequence]) -> float:
@@ -101,6 +105,9 @@ def _total_units(group: list[ScheduledSequence]) -> float:
 
 
 def _far_ahead(donor: TenantCounter, beneficiary: TenantCounter, recompute_units: float) -> bool:
+    """Return whether the donor's lead justifies preemption. A batch gives way to whatever is not one."""
+    if donor.batch is not beneficiary.batch:
+        return donor.batch
     return donor is not beneficiary and donor.counter - beneficiary.counter > (QUANTUM + recompute_units) / donor.weight
 
 
@@ -109,6 +116,6 @@ def _balanced(donor: TenantCounter, beneficiary: TenantCounter, held: Mapping[Te
 
     It may always move to a tenant that holds none, else only if the donor keeps as many by weight.
     """
-    if held[beneficiary] == 0:
+    if held[beneficiary] == 0 or donor.batch is not beneficiary.batch:
         return True
     return (held[donor] - 1) / donor.weight >= (held[beneficiary] + 1) / beneficiary.weight

@@ -13,6 +13,7 @@ from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.scheduling import preemption
+from loragate.engine.scheduling.batch_lane import BatchLane
 from loragate.engine.scheduling.fair_pace import FairPace
 from loragate.engine.scheduling.fair_queue import AdapterQueue, FairQueue
 from loragate.engine.scheduling.overload import Deadlines, Overload, QueueBounds, QueueLoad
@@ -36,6 +37,7 @@ class Limits:
     max_model_len: int
     step_seconds: float | None = None  # of a step with prefill while others decode; None means no bound
     max_slowdown: float | None = None  # of a step that tenants share, relative to one with one row; None: no bound
+    batch_seconds: float | None = None  # of a step with rows of batches beside others; None: as without them
     queue: QueueBounds = field(default_factory=QueueBounds)
 
 
@@ -47,7 +49,10 @@ class Scheduler:
         self._blocks = blocks
         self._adapters = adapters
         self._counters = VirtualTokenCounters()
+        self._batch_counters = VirtualTokenCounters(batch=True)
         self._overload = Overload(limits.queue, self._counters)
+        self._batch_overload = Overload(limits.queue, self._batch_counters)
+        self.batch_lane = BatchLane(limits.batch_seconds)
         self._times = StepTimes(limits.step_seconds)
         self.pace = FairPace(limits.max_slowdown)
         self._bound = StepBound(limits.max_tokens)
@@ -73,12 +78,15 @@ class Scheduler:
 
     def rejection(self, request: Request, now: float) -> Failure | None:
         """Return why a new request must be rejected, or None; `now` is a time.monotonic()."""
+        if request.share.batch:
+            return self._batch_overload.rejection(request, len(self.waiting), self.seats.free, None)
         deadline = request.share.deadline
         max_wait = None if deadline is None else self._latest_start(request, deadline) - now
-        return self._overload.rejection(request, len(self.waiting), self.seats.free, max_wait)
+        return self._overload.rejection(request, self._interactive_waiting, self._free_seats, max_wait)
 
     def add(self, sequence: Sequence) -> None:
-        tenant = self._counters.enter(sequence.request.share, sequence.request.session_id)
+        counters = self._batch_counters if sequence.request.share.batch else self._counters
+        tenant = counters.enter(sequence.request.share, sequence.request.session_id)
         entry = ScheduledSequence(sequence, tenant, self._overload.expected_units(sequence))
         self._scheduled[sequence] = entry
         self._index.add(sequence)
@@ -124,16 +132,20 @@ class Scheduler:
         decoding = sum(sequence.remaining == 1 for sequence in rows)
         prefill = sum(tokens for sequence, tokens in rows.items() if sequence.remaining > 1)
         scored = sum(len(s.scored_states(s.computed, s.computed + tokens)) for s, tokens in rows.items())
-        self.work = StepWork(decoding, prefill, scored, self._charge(rows))
+        batches_only = all(self._scheduled[sequence].tenant.batch for sequence in rows)
+        self.work = StepWork(decoding, prefill, scored, self._charge(rows), batches_only)
         return rows
 
     def record_step(self, work: StepWork, seconds: float) -> None:
         """Record the duration of a step."""
-        self._times.observe(work.decoding, work.prefill, seconds, work.scored)
+        if not (work.batches_only and work.decoding):
+            self._times.observe(work.decoding, work.prefill, seconds, work.scored)
         if not work.prefill:
             self.pace.observe(work.decoding, seconds)
+        if not work.scored:
+            self.batch_lane.observe(work.decoding, work.prefill, seconds)
         self._bound.record_success()
-        if self.waiting:
+        if self._interactive_waiting:
             self._overload.record_service(work.served, seconds)
 
     def record_out_of_memory(self, rows: dict[Sequence, int]) -> None:
@@ -147,7 +159,7 @@ class Scheduler:
         entry = self._scheduled.pop(sequence)
         self.seats.remove(entry)
         self._adapters.discard(sequence)
-        self._counters.leave(entry.tenant)
+        self._counters_of(entry.tenant).leave(entry.tenant)
         self._deadlines.discard(sequence)
         self._index.remove(sequence)
         if sequence.generated:
@@ -167,6 +179,18 @@ class Scheduler:
 
     def waiting_for(self, key: AdapterKey) -> list[Sequence]:
         return self.waiting.waiting_for(key)
+
+    @property
+    def _interactive_waiting(self) -> int:
+        return len(self.waiting) - self._batch_counters.waiting
+
+    @property
+    def _free_seats(self) -> int:
+        """The seats that are free, or free as soon as others than batches need them."""
+        return self.seats.free + sum(tenant.seated for tenant in self._batch_counters.all())
+
+    def _counters_of(self, tenant: TenantCounter) -> VirtualTokenCounters:
+        return self._batch_counters if tenant.batch else self._counters
 
     def _latest_start(self, request: Request, deadline: float) -> float:
         return deadline - len(request.prompt) * self._times.seconds_per_prompt_token
@@ -205,10 +229,12 @@ class Scheduler:
     def _give_tokens(self) -> dict[Sequence, int]:
         """Give a row to each decoding sequence, and the remaining time and rows to prompts, in fair order.
 
-        If blocks run out, the sequences that come last give theirs up.
+        If blocks run out, the sequences that come last give theirs up. Those of batches come behind all others, and get
+        what the batch lane leaves them.
         """
         entries = self.seats.in_order
         in_order = deque(entry.sequence for entry in entries)
+        entries = [entry for entry in entries if not entry.tenant.batch]
         max_rows = self._bound.rows
         shared = len({entry.tenant for entry in entries}) > 1
         decoding, waiting = self._choose_decoding(entries, max_rows, shared=shared)
@@ -216,7 +242,7 @@ class Scheduler:
         prefill = self._times.prefill_budget(max_rows - len(decoding), len(decoding), left)
         scoring = self._times.scoring_budget(len(decoding), left)
         rows: dict[Sequence, int] = {}
-        while in_order:
+        while in_order and not in_order[0].request.share.batch:
             sequence = in_order.popleft()
             if sequence in waiting or self._is_complete(sequence):
                 continue
@@ -230,7 +256,27 @@ class Scheduler:
                 rows[sequence] = tokens
         for sequence in decoding & rows.keys():
             prefill -= self._add_draft(sequence, rows, prefill)
+        self._give_batch_tokens(rows, in_order, max_rows)
         return rows
+
+    def _give_batch_tokens(self, rows: dict[Sequence, int], batches: deque[Sequence], max_rows: int) -> None:
+        """Add tokens of batches to a step, in fair order, as far as the batch lane has room."""
+        decoding = sum(sequence.remaining == 1 for sequence in rows)
+        room = self.batch_lane.room(decoding, sum(rows.values()) - decoding)
+        scoring = 0 if rows else self._times.scoring_budget(0)
+        left = max_rows - sum(rows.values())
+        while batches:
+            sequence = batches.popleft()
+            if self._is_complete(sequence):
+                continue
+            self._blocks.reuse(sequence)
+            decodes = sequence.remaining == 1
+            tokens = min(left, room.rows(1) if decodes else room.prompt(sequence.scorable_tokens(scoring)))
+            if tokens > 0 and not self._blocks.awaits(sequence) and self._grow(sequence, tokens, batches):
+                scoring -= len(sequence.scored_states(sequence.computed, sequence.computed + tokens))
+                room.take(tokens, decodes=decodes)
+                left -= tokens
+                rows[sequence] = tokens
 
     def _choose_decoding(
         self, entries: list[ScheduledSequence], max_rows: int, *, shared: bool
@@ -282,7 +328,7 @@ class Scheduler:
             pending = entry.pending
             entry.charged = max(paid, to_pay)
             entry.tenant.pending -= pending - entry.pending
-            self._counters.charge(entry.tenant, units * entry.token_cost)
+            self._counters_of(entry.tenant).charge(entry.tenant, units * entry.token_cost)
             served += units * entry.token_cost
             self._index.group(sequence).started = True
         return served

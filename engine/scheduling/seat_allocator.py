@@ -115,6 +115,8 @@ class SeatAllocator:
         """Reserve the seat of a sequence that ended, unless its tenant has received more service than others by now."""
         tenant = entry.tenant
         lead = tenant.counter - self._counters.level
+        if tenant.batch:
+            return
         if entry.admitted_by_preemption and tenant.sequences == 1 and lead * tenant.weight < preemption.QUANTUM:
             self._reservations.add(tenant.tenant_id, self._step, len(entry.sequence.blocks))
 

@@ -16,7 +16,7 @@ from loragate.engine.served_units import ServedUnits, ServiceElsewhere
 
 @dataclass(eq=False, slots=True)
 class TenantCounter:
-    """The service of one tenant. `counter` is in units of service divided by the weight."""
+    """The service of one tenant, or of its `batch` requests. `counter` is in units of service divided by the weight."""
 
     tenant_id: str
     weight: float = 1.0
@@ -26,6 +26,12 @@ class TenantCounter:
     seated: int = 0
     backlog: float = 0.0  # units that its waiting sequences are expected to take
     elsewhere: ServiceElsewhere = field(default_factory=ServiceElsewhere)
+    batch: bool = False
+
+    @property
+    def turn(self) -> tuple[bool, float]:
+        """The sort key by which seats are given: batches come behind all others."""
+        return self.batch, self.claim
 
     @property
     def claim(self) -> float:
@@ -44,9 +50,11 @@ class TenantCounter:
 
 
 class VirtualTokenCounters:
-    """The counters of all tenants. Those of idle tenants are kept only while they are ahead of the active ones."""
+    """The counters of all tenants, for `batch` requests or for the others. Those of idle tenants are kept only while
+    they are ahead of the active ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, batch: bool = False) -> None:
+        self._batch = batch
         self._tenants: dict[str, TenantCounter] = {}
         self._active: LazyHeap[TenantCounter] = LazyHeap(lambda tenant: tenant.counter)
         self._idle: list[tuple[float, str]] = []
@@ -80,7 +88,7 @@ class VirtualTokenCounters:
         The counter of a tenant that was idle is raised to the lowest counter of the active ones, so that idling does
         not save up service.
         """
-        tenant = self._tenants.setdefault(share.tenant_id, TenantCounter(share.tenant_id))
+        tenant = self._tenants.setdefault(share.tenant_id, TenantCounter(share.tenant_id, batch=self._batch))
         if tenant.sequences == 0:
             tenant.counter = max(tenant.counter, self.level)
             tenant.elsewhere.reset()
@@ -103,6 +111,11 @@ class VirtualTokenCounters:
             self.active_weight = self.active_weight - tenant.weight if len(self._active) else 0.0
             heapq.heappush(self._idle, (tenant.counter, tenant.tenant_id))
             self._discard_idle()
+
+    @property
+    def waiting(self) -> int:
+        """The number of sequences that wait."""
+        return sum(tenant.waiting for tenant in self._tenants.values())
 
     @property
     def level(self) -> float:

@@ -72,7 +72,7 @@ class Share:
 
     `weight` is the tenant's against others; a higher `priority` goes first within the tenant; `deadline` is a
     time.monotonic() by which its first token must be available. `elsewhere` are the units of service that the request's
-    client saw other engines give the tenant.
+    client saw other engines give the tenant. A `batch`'s request is computed only where it delays no other.
     """
 
     tenant_id: str
@@ -80,6 +80,7 @@ class Share:
     priority: int = 0
     deadline: float | None = None
     elsewhere: float = 0.0
+    batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

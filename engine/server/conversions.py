@@ -99,6 +99,8 @@ def _share_from(share: pb.Share) -> Share:
     deadline = time.monotonic() + share.deadline_ms / 1000 if share.deadline_ms else None
     weight = share.weight if share.weight > 0 else 1.0
     elsewhere = share.elsewhere if 0 < share.elsewhere < math.inf else 0.0
+    if share.batch:
+        return Share(share.tenant_id, weight, share.priority, batch=True)
     return Share(share.tenant_id, weight, share.priority, deadline, elsewhere)
 
 

@@ -232,6 +232,7 @@ def _step_limits(loaded: LoadedModel, config: EngineConfig) -> Limits:
         max_model_len=loaded.manifest.max_model_len,
         step_seconds=None if config.max_step_ms is None else config.max_step_ms / 1000,
         max_slowdown=config.max_slowdown or usual,
+        batch_seconds=None if config.batch_step_ms is None else config.batch_step_ms / 1000,
         queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
     )
 

@@ -76,7 +76,8 @@ class Commits:
 
     def _next(self) -> list[LineResult]:
         """Return the first of the results that wait, as many as one transaction takes."""
-        size, some = 0, []
+        size = 0
+        some: list[LineResult] = []
         for result in self._waiting[:_MOST]:
             size += len(result.result)
             if some and size > _MOST_CHARACTERS:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 from loragate.adapter_store.batches.batch import MAX_BATCH_LINES, BatchStatus
 from loragate.adapter_store.batches.queue import BatchClaim
@@ -124,7 +125,7 @@ class BatchRunner:
         validator = InputValidator(batch.endpoint, MAX_BATCH_LINES if limit is None else min(limit, MAX_BATCH_LINES))
         try:
             async for portion in portions(await held.input(), use.config.max_json_bytes):
-                await use.file_threads.run(held.tenant_id, lambda lines=portion: validator.add(lines))
+                await use.file_threads.run(held.tenant_id, partial(validator.add, portion))
                 if validator.done:
                     break
             validator.finish()

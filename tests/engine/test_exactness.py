@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.pooling import Pooling
+from loragate.engine.sequence.request import Share
 
 RANKS = {"r4": 4, "r8": 8, "r64": 64, "r8b": 8}
 NEW_TOKENS = 10
@@ -81,6 +82,25 @@ def test_neighbours_that_leave_change_nothing(case: Case) -> None:
         engine.abort(leaver)
     engine.result(stayer)
     assert engine.tokens(stayer) == greedy(model, prompts[3], 30, adapters["r8"])
+
+
+@some("llama", "gemma3_text")
+def test_batches_and_what_preempts_them_equal_peft(case: Case) -> None:
+    model, adapters, engine = case
+    prompts = _prompts(14)
+    names = [[None, *adapters][i % 5] for i in range(len(prompts))]
+    batch = Share("tenant", batch=True)
+    lines = [engine.submit(p, name, max_tokens=20, share=batch) for p, name in zip(prompts, names, strict=True)]
+    before = engine.core.scheduler.preemptions
+    engine.wait_for(lines[0], 2)
+    chats = [engine.submit(p, name, max_tokens=NEW_TOKENS) for p, name in zip(prompts[3:10], names[4:11], strict=True)]
+    for request, prompt, name in zip(chats, prompts[3:10], names[4:11], strict=True):
+        engine.result(request)
+        assert engine.tokens(request) == greedy(model, prompt, NEW_TOKENS, name and adapters[name])
+    for request, prompt, name in zip(lines, prompts, names, strict=True):
+        engine.result(request)
+        assert engine.tokens(request) == greedy(model, prompt, 20, name and adapters[name]), (name, len(prompt))
+    assert engine.core.scheduler.preemptions > before
 
 
 @some("llama", "gemma3_text", "gpt2", "gpt_oss", "mixtral", "opt")

@@ -109,6 +109,7 @@ class Stepping:
             and not len(scheduler._index)
             and scheduler.next_deadline is None
             and scheduler._counters.active_weight == 0
+            and scheduler._batch_counters.active_weight == 0
         )
 
     def _start_read(self, key: AdapterKey) -> None:

@@ -1,5 +1,6 @@
 """Requests come and go in random order: none is lost, nothing leaks, and the counters add up."""
 
+import itertools
 from typing import Any
 
 from hypothesis import settings
@@ -30,10 +31,12 @@ class Scheduling(RuleBasedStateMachine):
         n=st.integers(1, 3),
         share=st.fixed_dictionaries(
             {"weight": st.sampled_from([0.5, 1.0, 3.0]), "priority": st.integers(-1, 1)},
-            optional={"deadline": st.floats(0, 50)},
+            optional={"deadline": st.floats(0, 50), "batch": st.booleans()},
         ),
     )
     def arrive(self, tenant: str, adapter: str | None, prompt: int, new: int, n: int, share: Any) -> None:
+        if share.get("batch"):
+            share.pop("deadline", None)
         self.alive += self.engine.submit(tenant, prompt, new, adapter, n, **share)
 
     @rule(steps=st.integers(1, 40))
@@ -91,9 +94,11 @@ class Scheduling(RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         scheduler = self.engine.scheduler
-        for tenant in TENANTS:
-            account = scheduler._counters.find(tenant)
-            mine = [s for s in self.alive if s.request.share.tenant_id == tenant]
+        lanes = {False: scheduler._counters, True: scheduler._batch_counters}
+        for tenant, batch in itertools.product(TENANTS, lanes):
+            account = lanes[batch].find(tenant)
+            share = tenant, batch
+            mine = [s for s in self.alive if (s.request.share.tenant_id, s.request.share.batch) == share]
             seated = [s for s in mine if s in scheduler.running]
             assert (account.sequences if account else 0) == len(mine)
             assert (account.seated if account else 0) == len(seated)
