@@ -11,6 +11,7 @@ from loragate.cli.commands import (
     admin_keys,
     audit,
     backup,
+    batches,
     chat,
     demo,
     doctor,
@@ -86,6 +87,7 @@ app.command("engine-trace")(engine.engine_trace)
 app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(files.app, name="files")
+app.add_typer(batches.app, name="batches")
 app.add_typer(finetune.app, name="finetune")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")

@@ -121,7 +121,13 @@ class BatchLease:
 
     async def end(self, batch_id: str, worker: str, status: BatchStatus, errors: Sequence[BatchError] = ()) -> None:
         """Record the end of the batch."""
-        ended: dict[str, object] = {"status": status, "finished_at": database_now(), "worker": None, "held_until": None, "ending": None}
+        ended: dict[str, object] = {
+            "status": status,
+            "finished_at": database_now(),
+            "worker": None,
+            "held_until": None,
+            "ending": None,
+        }
         if errors:
             ended["errors"] = errors_text(errors)
         await self._change(batch_id, worker, **ended)

@@ -62,7 +62,7 @@ def create(
     from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.job import JOBS, parse_hyperparameters, parse_metadata, validated
     from loragate.cli.client.terminal.chat import first_model
-    from loragate.cli.client.transfer.training_file import file_id, validate_if_local
+    from loragate.cli.client.transfer.lines_file import file_id, validate_if_local
     from loragate.cli.errors import BAD_SETTING, CliError
 
     if method not in ("supervised", "dpo"):

@@ -1,6 +1,7 @@
 """Every setting of loragate, parsed once from options, environment and file, then frozen."""
 
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -246,6 +247,8 @@ class Settings(BaseSettings):
     signatures: SignatureSettings = SignatureSettings()
     panel: PanelSettings = PanelSettings()
     prices: tuple[Price, ...] = ()
+    batch_price_factor: Annotated[Decimal, Field(ge=0, le=1)] = Decimal("0.5")
+    max_batch_concurrency: Annotated[int, Field(ge=0)] = 64
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
     deleted_retention_hours: NonNegativeFloat = 168.0
     usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None

@@ -74,6 +74,8 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             tracing=settings.tracing if settings.tracing.endpoint else None,
             prices=settings.prices,
             currency=settings.currency,
+            batch_price_factor=settings.batch_price_factor,
+            max_batch_concurrency=settings.max_batch_concurrency,
             deleted_retention_hours=settings.deleted_retention_hours,
             usage_retention_days=settings.usage_retention_days,
             audit_retention_days=settings.audit_retention_days,

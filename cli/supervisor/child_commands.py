@@ -65,6 +65,8 @@ _GATEWAY = (
     "signatures",
     "prices",
     "currency",
+    "batch_price_factor",
+    "max_batch_concurrency",
     "deleted_retention_hours",
     "usage_retention_days",
     "audit_retention_days",

@@ -21,6 +21,7 @@ _NEEDS = {
     "loragate.v1.InferenceService": ("gateway", "database", "engine"),
     "loragate.v1.AdapterService": ("gateway", "database"),
     "loragate.v1.FineTuningService": ("gateway", "database"),
+    "loragate.v1.BatchService": ("gateway", "database"),
 }
 
 

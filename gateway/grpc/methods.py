@@ -7,7 +7,17 @@ from google.protobuf.message import Message
 
 from loragate.adapter_store.auth.principal import Scope
 from loragate.gateway.dependencies.requirements import Public, TenantWith
-from loragate.gateway.grpc import adapters, fine_tuning, health, imports, inference, open_files, reflection, releases
+from loragate.gateway.grpc import (
+    adapters,
+    batches,
+    fine_tuning,
+    health,
+    imports,
+    inference,
+    open_files,
+    reflection,
+    releases,
+)
 from loragate.gateway.grpc.call import Call
 
 
@@ -59,6 +69,10 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.FineTuningService/ListCheckpoints": Method(fine_tuning.FINE_TUNER, fine_tuning.list_checkpoints),
     "/loragate.v1.FineTuningService/AppendToFile": Method(fine_tuning.FINE_TUNER, open_files.append),
     "/loragate.v1.FineTuningService/CloseFile": Method(fine_tuning.FINE_TUNER, open_files.close),
+    "/loragate.v1.BatchService/Create": Method(_INFERENCE, batches.create),
+    "/loragate.v1.BatchService/List": Method(_INFERENCE, batches.list_batches),
+    "/loragate.v1.BatchService/Get": Method(_INFERENCE, batches.get),
+    "/loragate.v1.BatchService/Cancel": Method(_INFERENCE, batches.cancel),
     "/loragate.v1.AdapterService/Import": Method(_WRITE, imports.import_),
     "/loragate.v1.AdapterService/ListImports": Method(_READ, imports.list_imports),
     "/loragate.v1.AdapterService/GetImport": Method(_READ, imports.get_import),

@@ -12,10 +12,10 @@ from grpc_reflection.v1alpha.reflection import aio  # type: ignore[attr-defined]
 
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import parse_message
-from loragate.v1 import adapters_pb2, fine_tuning_pb2, inference_pb2
+from loragate.v1 import adapters_pb2, batches_pb2, fine_tuning_pb2, inference_pb2
 
 _MAX_BYTES = 1 << 20  # of all requests of one stream
-_PUBLISHED = (inference_pb2, adapters_pb2, fine_tuning_pb2, health_pb2, reflection_pb2)
+_PUBLISHED = (inference_pb2, adapters_pb2, fine_tuning_pb2, batches_pb2, health_pb2, reflection_pb2)
 
 
 def _pool(files: Iterable[bytes]) -> DescriptorPool:

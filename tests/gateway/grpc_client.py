@@ -12,6 +12,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, Ret
 from grpc_status import rpc_status
 
 from loragate.v1.adapters_pb2_grpc import AdapterServiceStub
+from loragate.v1.batches_pb2_grpc import BatchServiceStub
 from loragate.v1.fine_tuning_pb2_grpc import FineTuningServiceStub
 from loragate.v1.inference_pb2_grpc import InferenceServiceStub
 
@@ -24,6 +25,7 @@ class Client:
         self.metadata = () if key is None else (("authorization", f"Bearer {key}"),)
         self.inference: Any = InferenceServiceStub(channel)
         self.adapters: Any = AdapterServiceStub(channel)
+        self.batches: Any = BatchServiceStub(channel)
         self.fine_tuning: Any = FineTuningServiceStub(channel)
 
     async def raw(self, method: str, *messages: bytes) -> list[bytes]:

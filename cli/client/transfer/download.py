@@ -1,4 +1,4 @@
-"""Downloads of a version's two files, byte for byte as they were uploaded."""
+"""Downloads of files, byte for byte as they are stored."""
 
 from pathlib import Path
 
@@ -19,6 +19,12 @@ def download(api: Api, name: str, version: int, folder: Path) -> None:
     with transfer_progress() as progress:
         for file in (CONFIG, TENSORS):
             _fetch(api, path("v1", "adapters", name, "versions", version, "files", file), folder / file, progress)
+
+
+def fetch(api: Api, url: str, to: Path) -> None:
+    """Write a file, with a progress bar on stderr. Raise CliError."""
+    with transfer_progress() as progress:
+        _fetch(api, url, to, progress)
 
 
 def _fetch(api: Api, url: str, to: Path, progress: Progress) -> None:

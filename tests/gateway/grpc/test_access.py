@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from loragate.adapter_store.auth.principal import Scope
 from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.grpc.methods import METHODS
-from loragate.v1 import adapters_pb2, engine_pb2, fine_tuning_pb2, inference_pb2
+from loragate.v1 import adapters_pb2, batches_pb2, engine_pb2, fine_tuning_pb2, inference_pb2
 from tests.gateway.grpc_client import connected, rich_error
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.tiny_model import MODEL_ID
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TENANTS = [
     f"/{service.full_name}/{method.name}"
-    for module in (inference_pb2, adapters_pb2, fine_tuning_pb2)
+    for module in (inference_pb2, adapters_pb2, fine_tuning_pb2, batches_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -34,6 +34,7 @@ SERVICES = {
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
     "loragate.v1.AdapterService",
+    "loragate.v1.BatchService",
     "loragate.v1.FineTuningService",
     "loragate.v1.InferenceService",
 }
@@ -71,7 +72,8 @@ def test_every_method_is_in_the_table_with_its_requirement() -> None:
     for name in TENANTS:
         requirement = METHODS[name].requirement
         assert isinstance(requirement, TenantWith)
-        assert (requirement.scopes == (Scope.INFERENCE,)) == ("InferenceService" in name)
+        is_inference = "InferenceService" in name or "BatchService" in name
+        assert (requirement.scopes == (Scope.INFERENCE,)) == is_inference
 
 
 @pytest.mark.parametrize("method", TENANTS)

@@ -1,4 +1,4 @@
-"""Training files: validated locally with the server's checks, then uploaded."""
+"""Files of JSON lines that are uploaded; training files are validated locally with the server's checks before."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from loragate.cli.client.transfer.parts import SMALL_BYTES, send_in_parts
 from loragate.cli.errors import CliError
 
 _UPLOADED = "file-"  # how ids of files begin
-_PURPOSE = "fine-tune"
 
 
 def validate_if_local(given: str, method: str, min_examples: int) -> None:
@@ -16,7 +15,7 @@ def validate_if_local(given: str, method: str, min_examples: int) -> None:
 
     Raise CliError with the line and reason of each problem.
     """
-    file = _local_file(given)
+    file = local_file(given)
     if file is not None:
         validate(file, method, min_examples)
 
@@ -26,8 +25,8 @@ def file_id(api: Api, given: str) -> str:
 
     Raise CliError.
     """
-    file = _local_file(given)
-    return given if file is None else _send(api, file)
+    file = local_file(given)
+    return given if file is None else send(api, file, "fine-tune")
 
 
 def validate(file: Path, method: str, min_examples: int) -> None:
@@ -46,7 +45,8 @@ def validate(file: Path, method: str, min_examples: int) -> None:
         raise CliError(f"{file} cannot be used for training and was not uploaded: {reason}")
 
 
-def _local_file(given: str) -> Path | None:
+def local_file(given: str) -> Path | None:
+    """Return the local file; None if `given` is the id of an uploaded one. Raise CliError."""
     file = Path(given).expanduser()
     if not file.exists() and given.startswith(_UPLOADED):
         return None
@@ -55,12 +55,13 @@ def _local_file(given: str) -> Path | None:
     return file
 
 
-def _send(api: Api, file: Path) -> str:
+def send(api: Api, file: Path, purpose: str) -> str:
+    """Upload a file for this purpose, with a progress bar on stderr, and return its id."""
     size = file.stat().st_size
     with transfer_progress() as progress:
         task = progress.add_task(f"uploading {file.name}", total=size)
         if size > SMALL_BYTES:
-            return send_in_parts(api, file, progress, task, _PURPOSE)
+            return send_in_parts(api, file, progress, task, purpose)
         with progress.open(file, "rb", task_id=task) as content:
-            sent = api.call("POST", "/v1/files", data={"purpose": _PURPOSE}, files={"file": (file.name, content)})
+            sent = api.call("POST", "/v1/files", data={"purpose": purpose}, files={"file": (file.name, content)})
     return str(sent["id"])
