@@ -22,6 +22,7 @@ class Commits:
     def __init__(self, held: HeldBatch) -> None:
         self.tokens_left: int | None = None
         self._held = held
+        self._used = 0  # tokens of the results that wait
         self._waiting: list[LineResult] = []
         self._size = 0
         self._news = asyncio.Event()
@@ -32,7 +33,15 @@ class Commits:
         """Take a result. Return at once."""
         self._waiting.append(result)
         self._size += len(result.result)
+        self._used += _tokens(result)
         self._news.set()
+        if self.used_up:
+            self._held.news.set()
+
+    @property
+    def used_up(self) -> bool:
+        """Whether the tenant's tokens for today are used up."""
+        return self.tokens_left is not None and self._used >= self.tokens_left
 
     async def room(self) -> None:
         """Wait until the results that wait are few enough for another line."""
@@ -63,6 +72,7 @@ class Commits:
                 else:
                     del self._waiting[: len(some)]
                     self._size -= sum(len(each.result) for each in some)
+                    self._used -= sum(map(_tokens, some))
                     self._room.set()
 
     async def _commit(self, results: list[LineResult]) -> None:
@@ -84,3 +94,8 @@ class Commits:
                 break
             some.append(result)
         return some
+
+
+def _tokens(result: LineResult) -> int:
+    """Return the tokens that count for limits, as in the ledger."""
+    return 0 if result.usage is None else sum(result.usage.computed) + result.usage.cached_tokens

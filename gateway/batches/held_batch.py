@@ -13,7 +13,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.scopes import TenantScope
-from loragate.gateway.resilience.timeouts import cancel_and_wait
+from loragate.gateway.resilience.timeouts import cancel_and_wait, wait_for_event
 from loragate.gateway.services import Services
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,12 @@ class HeldBatch:
         self.batch = claim.batch
         self.lease = claim.batch.id, claim.worker
         self.lost = asyncio.Event()  # set when another process may hold it
-        self.renewed = asyncio.Event()  # set and cleared when `batch` was read again
+        self.news = asyncio.Event()  # set when `batch` was read again, or its tokens are used up
+        self._poked = asyncio.Event()
+
+    def poke(self) -> None:
+        """Read the batch again, and renew the lease, now."""
+        self._poked.set()
 
     def scope(self, *, write: bool = False) -> AbstractAsyncContextManager[TenantScope]:
         """Open a transaction on the tenant's data, on behalf of the key that requested the batch."""
@@ -77,7 +82,8 @@ class HeldBatch:
 
     async def _renew(self, holder: "asyncio.Task[object]") -> None:
         while True:
-            await asyncio.sleep(_RENEW_SECONDS)
+            await wait_for_event(self._poked, _RENEW_SECONDS)
+            self._poked.clear()
             try:
                 async with self.scope(write=True) as scope:
                     self.batch = await scope.batch_lease.renew(*self.lease)
@@ -87,4 +93,4 @@ class HeldBatch:
                 return
             except StoreError as error:
                 log.warning("the lease of %s was not renewed: %s", self.batch.id, error)
-            self.renewed.set()
+            self.news.set()

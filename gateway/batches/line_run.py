@@ -105,24 +105,25 @@ class LineRun:
                     known = await scope.batch_lease.finished(held.batch.id, (line.number for line in portion))
                 portion = [line for line in portion if line.number not in known]
             for line in portion:
-                await self._begin(line)
-                if self._full.is_set():
+                if not await self._begin(line):
                     await self._all_ended()
-                    return None
+                    return _Stop.TOKENS_USED if self._commits.used_up else _Stop.TURN_OVER
         await self._all_ended()
         return None
 
-    async def _begin(self, line: InputLine) -> None:
+    async def _begin(self, line: InputLine) -> bool:
+        """Begin a line when there is a place for it; return False if no further line is to be begun."""
         size = len(line.content)
         await self._commits.room()
         await self._places.take(size)
-        if self._full.is_set():
+        if self._full.is_set() or self._commits.used_up:
             self._places.give_back(size)
-            return
+            return False
         task = asyncio.create_task(self._run_line(line), name="batch-line")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: self._places.give_back(size))
+        return True
 
     async def _run_line(self, line: InputLine) -> None:
         assert self._caller is not None
@@ -140,8 +141,8 @@ class LineRun:
                 return stop
             if asyncio.get_running_loop().time() > turn_ends and await self._others_wait(self._held.tenant_id):
                 return _Stop.TURN_OVER
-            if await wait_for_event(self._held.renewed, _CHECK_SECONDS):
-                self._held.renewed.clear()
+            if await wait_for_event(self._held.news, _CHECK_SECONDS):
+                self._held.news.clear()
                 with suppress(Unavailable):  # lines go on while the database is down, as far as they can
                     self._caller = await self._principal()
 
@@ -159,14 +160,14 @@ class LineRun:
         return True
 
     def _stopped(self) -> _Stop | None:
-        batch, left = self._held.batch, self._commits.tokens_left
+        batch = self._held.batch
         if batch.status is BatchStatus.CANCELLING:
             return _Stop.CANCELLED
         if batch.expires_at <= datetime.now(UTC):
             return _Stop.EXPIRED
         if self._caller is None:
             return _Stop.KEY_GONE
-        return _Stop.TOKENS_USED if left is not None and left <= 0 else None
+        return _Stop.TOKENS_USED if self._commits.used_up else None
 
     async def _principal(self) -> TenantPrincipal | None:
         """Return whose requests the lines are, as long as the key is valid."""

@@ -5,7 +5,6 @@ import logging
 from functools import partial
 
 from loragate.adapter_store.batches.batch import MAX_BATCH_LINES, BatchStatus
-from loragate.adapter_store.batches.queue import BatchClaim
 from loragate.adapter_store.errors import Conflict, NotFound, StorageFull, StoreError
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.jobs.lease import LeaseLost
@@ -41,11 +40,13 @@ class BatchRunner:
         self._prices = prices
         self._places = LinePlaces(places) if places else None
         self._news = asyncio.Event()
-        self._held: set[asyncio.Task[None]] = set()
+        self._held: dict[asyncio.Task[None], HeldBatch] = {}
 
     def wake(self) -> None:
-        """Look for batches now: one was created, or cancelled."""
+        """Look for batches now, and at those that are held: one was created, or cancelled."""
         self._news.set()
+        for held in self._held.values():
+            held.poke()
 
     async def run_loop(self, use: Services) -> None:
         """Claim and run batches until cancelled; then give them up to other processes."""
@@ -71,31 +72,31 @@ class BatchRunner:
                 claim = await admin.batch_queue.claim(new_id("worker"))
             if claim is None:
                 return
-            task = asyncio.create_task(self._work(use, claim, places), name="batch")
-            self._held.add(task)
+            held = HeldBatch(use, claim)
+            task = asyncio.create_task(self._work(held, places), name="batch")
+            self._held[task] = held
             task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._held.discard(task)
+        del self._held[task]
         self._news.set()
 
-    async def _work(self, use: Services, claim: BatchClaim, places: LinePlaces) -> None:
-        held = HeldBatch(use, claim)
+    async def _work(self, held: HeldBatch, places: LinePlaces) -> None:
         try:
             async with held.renewing():
                 await self._advance(held, places)
         except LeaseLost:
-            log.info("batch %s is held by another process, or has ended", claim.batch.id)
+            log.info("batch %s is held by another process, or has ended", held.batch.id)
         except (Conflict, StorageFull) as error:
             await self._wait(held, error.message, _NO_ROOM_SECONDS)
         except StoreError as error:
-            log.warning("batch %s is given up for now: %s", claim.batch.id, error)
+            log.warning("batch %s is given up for now: %s", held.batch.id, error)
             await held.release()
         except asyncio.CancelledError:
             await asyncio.shield(held.release())
             raise
         except Exception as error:
-            log_exception(log, error, claim.batch.id)
+            log_exception(log, error, held.batch.id)
             await self._wait(held, _BUG, _BUG_SECONDS)
 
     async def _wait(self, held: HeldBatch, reason: str, seconds: float) -> None:

@@ -18,7 +18,9 @@ async def create(call: Call) -> AsyncGenerator[pb.Batch, None]:
     """Create a batch, once per `idempotency-key`, which REST and gRPC share."""
     document = body_from(await call.request(lambda raw: parse_message(pb.CreateBatchRequest, raw)))
     body, once = validated(BatchCreate, document), call.once(_CREATE)
-    yield _batch(call.document(await actions.create(call.services, call.tenant, call.change(), body, once)))
+    result = await actions.create(call.services, call.tenant, call.change(), body, once)
+    batch = call.document(result)
+    yield _batch(batch)
 
 
 async def list_batches(call: Call) -> AsyncGenerator[pb.ListBatchesResponse, None]:
