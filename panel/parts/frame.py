@@ -38,6 +38,7 @@ MENU = (
     Entry("Adapters", "/adapters", "o_layers", ""),
     Entry("Playground", "/playground", "o_forum", "inference"),
     Entry("Fine-tuning", "/fine-tuning", "o_school", ""),
+    Entry("Batches", "/batches", "o_dynamic_feed", "inference"),
     Entry("Usage", "/usage", "o_bar_chart", ""),
     Entry("Keys", "/keys", "o_key", "tenant"),
     Entry("Tenants", "/tenants", "o_group", "operator"),

@@ -10,7 +10,13 @@ from loragate.panel.parts.elements.tag import div, muted, tag
 from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.parts.notify import run_and_notify
 
-_PURPOSES = {"fine-tune": "examples", "fine-tune-results": "job metrics", "adapter": "part of an adapter"}
+_PURPOSES = {
+    "fine-tune": "examples",
+    "fine-tune-results": "job metrics",
+    "adapter": "part of an adapter",
+    "batch": "requests of a batch",
+    "batch_output": "results of a batch",
+}
 
 
 def draw_files(context: PageContext) -> None:

@@ -28,6 +28,7 @@ OF_TENANTS = {
     "playground": "/playground?model=haiku",
     "fine-tuning": "/fine-tuning",
     "job": "/fine-tuning/{job}",
+    "batches": "/batches",
     "usage": "/usage",
     "keys": "/keys",
 }
@@ -70,6 +71,7 @@ def furnished(world: World) -> World:
             assert api.post("/v1/chat/completions", json=body).is_success
         until(lambda: bool(api.get("/v1/usage").json()["data"]), WAIT_SECONDS)
     world.job = _job(world)
+    _batch(world)
     stats = _busy_engine(*(pb.AdapterRef(tenant_id=world.tenant_id, digest=d) for d in digests))
     stats.tenants.add(tenant_id=world.other_tenant_id, running=3, waiting=14)
     stats.tenants.add(tenant_id=world.tenant_id, running=9, waiting=3)
@@ -87,6 +89,21 @@ def _job(world: World) -> str:
         job: str = api.post("/v1/fine_tuning/jobs", json=wanted).json()["id"]
     world.gateway.half_trained()
     return job
+
+
+def _batch(world: World) -> None:
+    """Create a batch with a line that fails, and run it."""
+    chat = {"model": "tiny/base-model", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    lines = [
+        {"custom_id": f"line-{n}", "method": "POST", "url": "/v1/chat/completions", "body": chat | {"temperature": n}}
+        for n in (0, 1, 9)
+    ]
+    with world.api() as api:
+        body = {"file": ("requests.jsonl", "\n".join(map(json.dumps, lines)).encode())}
+        file = api.post("/v1/files", data={"purpose": "batch"}, files=body).json()["id"]
+        wanted = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        batch = api.post("/v1/batches", json=wanted).json()["id"]
+        until(lambda: bool(api.get(f"/v1/batches/{batch}").json()["status"] == "completed"), WAIT_SECONDS)
 
 
 def _busy_engine(*residents: pb.AdapterRef) -> pb.StatsResponse:
