@@ -14,7 +14,6 @@ from loragate.cli.commands import (
     batches,
     chat,
     demo,
-    doctor,
     engine,
     files,
     finetune,
@@ -98,7 +97,7 @@ app.command()(setup.certs)
 app.add_typer(demo.app, name="demo")
 app.command()(backup.backup)
 app.command()(backup.restore)
-app.command()(doctor.doctor)
+app.command()(setup.doctor)
 
 if __name__ == "__main__":
     app()

@@ -137,7 +137,7 @@ class BatchLease:
         await self._change(batch_id, worker, worker=None, held_until=None)
 
     async def wait(self, batch_id: str, worker: str, reason: str, until: datetime | timedelta) -> None:
-        """Return the batch to the queue, from which nobody claims it `until` then, for a `reason` in words."""
+        """Return the batch to the queue, from which no worker claims it `until` then. `reason` is a sentence."""
         then = until if isinstance(until, datetime) else await current_time(self._session) + until
         status = await self._change(batch_id, worker)
         waits = {} if status == BatchStatus.CANCELLING else {"waits_for": reason, "waits_until": then}

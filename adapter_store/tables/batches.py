@@ -37,7 +37,7 @@ class BatchRow(TenantOwned, Base):
     prompt_tokens: Mapped[int] = mapped_column(BigInteger)
     completion_tokens: Mapped[int] = mapped_column(BigInteger)
     cached_tokens: Mapped[int] = mapped_column(BigInteger)
-    waits_for: Mapped[str | None] = mapped_column(Text)  # why it does not run, in words
+    waits_for: Mapped[str | None] = mapped_column(Text)  # why it does not run, as a sentence
     waits_until: Mapped[datetime | None]
     worker: Mapped[str | None] = mapped_column(String(64))
     held_until: Mapped[datetime | None]

@@ -105,7 +105,7 @@ def _total_units(group: list[ScheduledSequence]) -> float:
 
 
 def _far_ahead(donor: TenantCounter, beneficiary: TenantCounter, recompute_units: float) -> bool:
-    """Return whether the donor's lead justifies preemption. A batch gives way to whatever is not one."""
+    """Return whether the donor's lead justifies preemption. A batch gives way to all that is not one."""
     if donor.batch is not beneficiary.batch:
         return donor.batch
     return donor is not beneficiary and donor.counter - beneficiary.counter > (QUANTUM + recompute_units) / donor.weight

@@ -22,7 +22,7 @@ class StepWork:
     prefill: int = 0  # tokens
     scored: int = 0  # of these, tokens whose logits are computed
     served: float = 0.0  # units of service
-    batches_only: bool = False  # nobody waits for it
+    batches_only: bool = False  # it has rows of batches and no others
 
 
 class StepTimes:

@@ -63,7 +63,7 @@ class HeldBatch:
             self.batch = await scope.batch_lease.finalize(*self.lease, ending, errors)
 
     async def wait(self, reason: str, seconds: float) -> None:
-        """Give the batch up, for as long as a `reason` in words lasts."""
+        """Give the batch up, for so many seconds; `reason` is a sentence."""
         async with self.scope(write=True) as scope:
             await scope.batch_lease.wait(*self.lease, reason, timedelta(seconds=seconds))
 

@@ -52,7 +52,7 @@ class BatchUsage(TypedDict):
 
 
 class Batch(TypedDict):
-    """A batch. `waits_for` says in words why it does not run before `waits_until`; both are null while it may run."""
+    """A batch. `waits_for` says why it does not run before `waits_until`; both are null while it may run."""
 
     id: str
     object: Literal["batch"]

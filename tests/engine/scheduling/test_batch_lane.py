@@ -1,4 +1,4 @@
-"""Batches get what nobody else needs: of steps, seats, slots and blocks."""
+"""Batches get what no other request needs: of steps, seats, slots and blocks."""
 
 from dataclasses import dataclass, field
 

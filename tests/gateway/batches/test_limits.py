@@ -182,7 +182,7 @@ async def test_the_price_factor(config: GatewayConfig, engine: StubEngine, tenan
             (used,) = (await http.get("/v1/usage?group_by=endpoint")).json()["data"]
             quality = (await http.get("/v1/usage/service")).json()
     assert (used["endpoint"], used["completion_tokens"]) == ("batch.chat", row.completion_tokens)
-    assert quality["requests"] == 0, "nobody waited for them"
+    assert quality["requests"] == 0, "no client waited for them"
 
 
 async def test_tenants_see_their_own_batches_only(gateway: Gateway) -> None:
