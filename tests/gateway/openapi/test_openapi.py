@@ -21,6 +21,7 @@ from loragate.gateway.openapi.swagger_ui import ASSETS
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from tests.gateway import tiny_model
 from tests.gateway.auth.test_roles import routes_of
+from tests.gateway.batches.batch_files import CHAT, chat_line, jsonl
 from tests.gateway.fake_worker import FakeWorker
 from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.openapi_check import check_response, check_value, closed, found, operations
@@ -79,6 +80,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             "/ping",
             "/v1/files/{file_id}/close",
             "/v1/uploads/{upload_id}/cancel",
+            "/v1/batches/{batch_id}/cancel",
             *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             *(f"/admin/v1/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             "/admin/v1/keys/{key_id}/rotate",
@@ -170,6 +172,7 @@ async def test_every_example_gets_the_documented_response(
             await tour("upload_adapter", gateway.key, data={"name": "haiku"}, files=files)
         await _tour_of_files(tour, gateway)
         await _tour_of_jobs(tour, gateway, files)
+        await _tour_of_batches(tour, gateway)
         probes = ("healthz", "readyz", "health", "ping", "post_ping", "get_version_of_server")
         for name in (*probes, "metrics"):
             await tour(name, ADMIN_KEY)
@@ -254,6 +257,18 @@ async def _tour_of_files(tour: Tour, gateway: Gateway) -> None:
     parts = {"part_ids": [part["id"]], "md5": "900150983cd24fb0d6963f7d28e17f72"}
     await tour("complete_upload", gateway.key, upload_id=whole["id"], json=parts)
     await tour("cancel_upload", gateway.key, upload_id=cancelled["id"])
+
+
+async def _tour_of_batches(tour: Tour, gateway: Gateway) -> None:
+    requests = {"file": ("requests.jsonl", jsonl([chat_line("one")]))}
+    (file,) = await tour("create_file", gateway.key, data={"purpose": "batch"}, files=requests)
+    gateway.engine.pause_after = 0
+    asking = {"input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h"}
+    (batch,) = await tour("create_batch", gateway.key, json=asking)
+    await tour("list_batches", gateway.key)
+    for name in ("get_batch", "cancel_batch"):
+        await tour(name, gateway.key, batch_id=batch["id"])
+    gateway.engine.pause_after = None
 
 
 async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes]) -> None:
