@@ -52,6 +52,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 _FOLDERS = {"database", "auth", "usage", "fleet"}
 _FILES = {
     "test_search.py",
+    "test_batches.py",
     "test_jobs.py",
     "test_probe.py",
     "test_audit.py",
