@@ -28,11 +28,11 @@ async def test_fifty_thousand_lines(config: GatewayConfig, engine: StubEngine) -
         process.reset_peak()
         before = process.peak_bytes()
         wanted = {"input_file_id": answer.json()["id"], "endpoint": CHAT, "completion_window": "24h"}
-        batch = (await http.post("/v1/batches", json=wanted)).json()
+        batch = (await http.post("/v1/batches", json=wanted)).raise_for_status().json()
         async with asyncio.timeout(_SECONDS):
             while batch["status"] not in ("completed", "failed"):
                 await asyncio.sleep(0.5)
-                batch = (await http.get(f"/v1/batches/{batch['id']}")).json()
+                batch = (await http.get(f"/v1/batches/{batch['id']}")).raise_for_status().json()
                 engine.submits.clear()
         assert batch["request_counts"] == {"total": MAX_BATCH_LINES, "completed": MAX_BATCH_LINES, "failed": 0}
         grown = process.peak_bytes() - before
