@@ -143,9 +143,10 @@ async def used(client: httpx.AsyncClient, batch: str) -> float:
 
 
 async def end_batch(client: httpx.AsyncClient, batch: str) -> None:
-    (await client.post(f"/v1/batches/{batch}/cancel")).raise_for_status()
-    while (await client.get(f"/v1/batches/{batch}")).json()["status"] != "cancelled":
+    found = (await client.post(f"/v1/batches/{batch}/cancel")).raise_for_status().json()
+    while found["status"] != "cancelled":
         await asyncio.sleep(0.2)
+        found = (await client.get(f"/v1/batches/{batch}")).raise_for_status().json()
 
 
 def words(rng: random.Random, count: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.calls.admission import Admits
+from loragate.gateway.calls.admission import CallAdmission
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.objects.inference.completion_head import new_completion_head
@@ -27,7 +27,7 @@ class LineRequest:
     """The request of one line."""
 
     preparer: RequestPreparer
-    admission: Admits
+    admission: CallAdmission
     caller: TenantPrincipal
     request_id: str
     body: Mapping[str, Any]

@@ -10,11 +10,11 @@ cancellation can come between the two.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
 
 from starlette.requests import ClientDisconnect
 
@@ -43,43 +43,13 @@ TextAdmission = AbstractAsyncContextManager[TextCall]
 EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
 
 
-class Admits(Protocol):
-    """Admits requests for text and for embeddings."""
+class CallAdmission(ABC):
+    """Admits requests for text and for embeddings, by what `_admitted` of a subclass demands of them."""
 
-    def admit(
-        self, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
-    ) -> TextAdmission:
-        """Admit a request for text. Raise RateLimited and Unavailable."""
-        ...
-
-    def admit_embeddings(
-        self, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
-    ) -> EmbeddingAdmission:
-        """Admit a request for embeddings. Raise RateLimited and Unavailable."""
-        ...
-
-
-class Admission:
-    """Admits inference requests. One per process."""
-
-    def __init__(
-        self,
-        *,
-        shedding: Shedding,
-        rejections: Rejections,
-        limiter: Limiter,
-        ledger: Ledger,
-        generation: GenerationService,
-        lifecycle: Lifecycle,
-        link: EngineLink,
-    ) -> None:
-        self.limiter = limiter
-        self.rejections = rejections
-        self._shedding = shedding
-        self._ledger = ledger
+    def __init__(self, generation: GenerationService, link: EngineLink, lifecycle: Lifecycle) -> None:
         self._generation = generation
-        self._lifecycle = lifecycle
         self._link = link
+        self._lifecycle = lifecycle
 
     @asynccontextmanager
     async def admit(
@@ -96,6 +66,30 @@ class Admission:
         """Admit a request for embeddings. Raise RateLimited and Unavailable."""
         async with self._admitted(embedding_inference(caller, request_id, request)) as admitted:
             yield EmbeddingCall(self._generation, request, admitted)
+
+    @abstractmethod
+    def _admitted(self, request: InferenceRequest) -> AbstractAsyncContextManager[Admitted]: ...
+
+
+class Admission(CallAdmission):
+    """Admits inference requests. One per process."""
+
+    def __init__(
+        self,
+        *,
+        shedding: Shedding,
+        rejections: Rejections,
+        limiter: Limiter,
+        ledger: Ledger,
+        generation: GenerationService,
+        lifecycle: Lifecycle,
+        link: EngineLink,
+    ) -> None:
+        super().__init__(generation, link, lifecycle)
+        self.limiter = limiter
+        self.rejections = rejections
+        self._shedding = shedding
+        self._ledger = ledger
 
     @asynccontextmanager
     async def _admitted(self, request: InferenceRequest) -> AsyncIterator[Admitted]:

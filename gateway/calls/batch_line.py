@@ -9,43 +9,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.usage.record import BATCH, UsageRecord
-from loragate.gateway.calls.admission import accounted, opened_record
-from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
-from loragate.gateway.calls.inference_request import Endpoint, InferenceRequest, embedding_inference, text_inference
+from loragate.gateway.calls.admission import CallAdmission, accounted, opened_record
+from loragate.gateway.calls.call import Admitted
+from loragate.gateway.calls.inference_request import InferenceRequest
 from loragate.gateway.engine.link import EngineLink
-from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.metering.live_counters import Meter
 
 
-class BatchLineAdmission:
+class BatchLineAdmission(CallAdmission):
     """Admits the request of one line, once."""
 
     def __init__(self, generation: GenerationService, link: EngineLink, lifecycle: Lifecycle) -> None:
-        self._generation = generation
-        self._link = link
-        self._lifecycle = lifecycle
+        super().__init__(generation, link, lifecycle)
         self._used: asyncio.Future[UsageRecord] | None = None
-
-    @asynccontextmanager
-    async def admit(
-        self, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
-    ) -> AsyncIterator[TextCall]:
-        """Admit a request for text."""
-        async with self._admitted(text_inference(caller, endpoint, request_id, request)) as admitted:
-            yield TextCall(self._generation, request, admitted)
-
-    @asynccontextmanager
-    async def admit_embeddings(
-        self, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
-    ) -> AsyncIterator[EmbeddingCall]:
-        """Admit a request for embeddings."""
-        async with self._admitted(embedding_inference(caller, request_id, request)) as admitted:
-            yield EmbeddingCall(self._generation, request, admitted)
 
     async def usage(self) -> UsageRecord | None:
         """Return what the request used, once the engine has ended it too; None if it was not admitted."""

@@ -22,7 +22,7 @@ _MAX_GROWTH = 100 * _MIB  # the input has 20 MiB, the results 40
 async def test_fifty_thousand_lines(config: GatewayConfig, engine: StubEngine) -> None:
     engine.respond_with("Yes.")
     tenants = await new_tenants(config)
-    content = jsonl(chat_line(f"line-{n}", "x" * 250) for n in range(MAX_BATCH_LINES))
+    content = jsonl(chat_line(f"line-{n}", metadata={"text": "x" * 250}) for n in range(MAX_BATCH_LINES))
     async with gateway_in_a_process(config, engine, tenants) as process, process.gateway.http() as http:
         answer = await http.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", content)})
         process.reset_peak()
