@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PLACEHOLDERS = {
     "lg-admin-…": ADMIN_KEY,
     "ftjob-…": "$(new-job)",
+    "cancel batch_…": "cancel $(long-batch)",
+    "batch_…": "$(new-batch)",
     "@8f3c…": f"@{COMMIT}",
     "my-base": "my-model",
 }
@@ -49,6 +51,12 @@ def examples(count: int) -> str:
     return f"{json.dumps(chat)}\n" * count
 
 
+def requests(count: int) -> str:
+    chat = {"model": "my-model", "messages": [{"role": "user", "content": "fox"}], "max_tokens": 32}
+    line = {"method": "POST", "url": "/v1/chat/completions", "body": chat}
+    return "".join(f"{json.dumps(line | {'custom_id': str(number)})}\n" for number in range(count))
+
+
 @pytest.fixture(scope="module")
 def files(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the files that pages name."""
@@ -59,6 +67,8 @@ def files(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
         add_adapter(tiny.model, folder / name, seed, r=4)
     for name in ("support", "first", "more"):
         (folder / f"{name}.jsonl").write_text(examples(16))
+    for name, count in (("requests", 4), ("many", 2000)):
+        (folder / f"{name}.jsonl").write_text(requests(count))
     authority = Authority()
     authority.write(folder / "fullchain.pem", folder / "privkey.pem", "localhost")
     (folder / "clients.pem").write_bytes(authority.pem)
@@ -79,6 +89,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "curl": f'exec {shutil.which("curl")} --fail-with-body "$@"',
         "make-examples": "cat support.jsonl",
         "new-job": "loragate finetune create support.jsonl --no-watch",
+        "new-batch": "loragate batches create requests.jsonl --no-watch",
+        "long-batch": "loragate batches create many.jsonl --no-watch",
     }.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
