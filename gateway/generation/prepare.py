@@ -227,7 +227,9 @@ class RequestPreparer:
     ) -> Lease | None:
         """Charge the limits for a large text before it is tokenized; return None for others, which are charged for
         their tokens when they are admitted. Raise RateLimited."""
-        if characters < _CHARGED_FIRST_CHARACTERS or self._batches:
+        if self._batches:
+            return None
+        if characters < _CHARGED_FIRST_CHARACTERS:
             return None
         tokens = characters // _CHARACTERS_PER_CHARGED_TOKEN + min(completion_tokens, self._link.base.max_model_len)
         return await self._reserve(caller, target, tokens)
