@@ -1,7 +1,8 @@
 """The order in which completions reach vLLM, which computes them in the order of arrival. So it gets no more than it
 computes at once, and the rest waits here, in fair order.
 
-A completion waits for its adapter, then for a seat. Both are given to the tenant that received the least service.
+A completion waits for its adapter, then for a seat. Both are given to the tenant that received the least service. Those
+of batches come behind all others, and begin only while no other runs.
 """
 
 import time
@@ -37,6 +38,7 @@ class RequestQueue:
         self._seats = seats
         self._slots = slots
         self._counters = VirtualTokenCounters()
+        self._batch_counters = VirtualTokenCounters(batch=True)
         self._overload = Overload(bounds, self._counters)
         self._deadlines = Deadlines()
         self._index = SequenceIndex()
@@ -55,7 +57,8 @@ class RequestQueue:
 
     def add(self, sequence: Sequence) -> None:
         request = sequence.request
-        tenant = self._counters.enter(request.share, request.session_id)
+        counters = self._batch_counters if request.share.batch else self._counters
+        tenant = counters.enter(request.share, request.session_id)
         expected = self._overload.expected_units(sequence)
         self._entries[sequence] = _Entry(tenant, expected)
         tenant.backlog += expected
@@ -73,7 +76,9 @@ class RequestQueue:
         queue = self.waiting.next_for_seat()
         if queue is None or self._is_held(queue):
             queue = self.waiting.base.first()
-        return None if queue is None else self._seat(queue.head)
+        if queue is None or (queue.tenant.batch and self._has_others()):
+            return None
+        return self._seat(queue.head)
 
     def charge(self, sequence: Sequence, generated: int) -> None:
         """Charge a tenant for tokens that were generated for it."""
@@ -88,7 +93,7 @@ class RequestQueue:
         else:
             self.waiting.remove(sequence)
             entry.tenant.backlog -= entry.expected
-        self._counters.leave(entry.tenant)
+        self._counters_of(entry.tenant).leave(entry.tenant)
         self._deadlines.discard(sequence)
         self._index.remove(sequence)
         if sequence.generated:
@@ -172,8 +177,15 @@ class RequestQueue:
         return sequence
 
     def _charge(self, entry: _Entry, units: float) -> None:
-        self._counters.charge(entry.tenant, units * entry.token_cost)
+        self._counters_of(entry.tenant).charge(entry.tenant, units * entry.token_cost)
         self._units += units * entry.token_cost
+
+    def _counters_of(self, tenant: TenantCounter) -> VirtualTokenCounters:
+        return self._batch_counters if tenant.batch else self._counters
+
+    def _has_others(self) -> bool:
+        """Return whether completions of other requests than batches' run, which those would slow down."""
+        return any(not self._entries[sequence].tenant.batch for sequence in self.seated)
 
     def _move(self, key: AdapterKey, *, ready: bool) -> None:
         for queue in self._queues(key):

@@ -160,6 +160,22 @@ async def test_no_more_runs_than_there_are_seats_and_tenants_take_turns(serve: C
     assert served.llm.most_running == 2
 
 
+async def test_batches_begin_only_while_nothing_else_runs(serve: Callable[..., Served]) -> None:
+    served = serve(seats=2)
+    served.llm.gate = asyncio.Event()
+    first = served.submit()
+    await served.until(lambda: served.llm.most_running == 1)
+    batch = [served.submit(share=Share("tn_1", batch=True)) for _ in range(2)]
+    second = served.submit(tenant="other")
+    await served.until(lambda: served.llm.most_running == 2)
+    served.llm.gate.set()
+    for number in (first, second, *batch):
+        await served.result(number)
+    ends = [output.request.request_id for output in served.outputs if output.finish is not None]
+    assert set(ends[:2]) == {first, second}
+    assert served.llm.most_running == 2
+
+
 async def test_an_adapter_that_waits_for_a_slot_is_not_overtaken_for_ever(serve: Callable[..., Served]) -> None:
     served = serve(slots=1, seats=8)
     served.llm.gate = asyncio.Event()
