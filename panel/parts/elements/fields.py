@@ -6,12 +6,16 @@ from typing import Any
 from nicegui import ui
 
 _LOOK = "outlined dense"
+# When the server sets a text, NiceGUI sends the text and, a moment later, a call that shows the property again. Without
+# this, that call would undo what was typed in between.
+_KEEP_TYPED = "(value) => { element.props.value = value; }"
 
 
 def text_field(label: str, value: str = "", *, hint: str = "", placeholder: str = "") -> ui.input:
     """Draw a one-line text field."""
     made = ui.input(label, value=value, placeholder=placeholder or None).props(_LOOK)
     made.props["hint"] = hint or None
+    made.on("update:value", js_handler=_KEEP_TYPED)
     return made
 
 
@@ -19,6 +23,7 @@ def area_field(label: str, value: str = "", *, rows: int = 3, placeholder: str =
     """Draw a multi-line text field."""
     made = ui.textarea(label, value=value, placeholder=placeholder or None).props(_LOOK)
     made.props["rows"] = rows
+    made.on("update:value", js_handler=_KEEP_TYPED)
     return made
 
 

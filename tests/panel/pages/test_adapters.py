@@ -19,6 +19,27 @@ def _upload(page: Page, world: World, name: str, folder: str, **adapter: object)
     page.get_by_role("button", name="Upload", exact=True).click()
 
 
+# Holds back a call by which NiceGUI shows a text that the server has set, until `release()`.
+_HOLD = """() => {
+    const held = [], run = window.runMethod;
+    window.runMethod = (...call) => (call[1] === "updateValue" ? held.push(call) : run(...call));
+    window.release = () => held.splice(0).map((call) => run(...call)).length;
+}"""
+
+
+def test_what_is_typed_stays_though_the_server_sets_the_name(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/adapters")
+    page.get_by_role("button", name="Upload an adapter").click()
+    page.evaluate(_HOLD)
+    page.get_by_label("The adapter's folder").set_input_files(world.adapter("typed-folder"))
+    field = page.get_by_role("dialog").get_by_label("Name")
+    expect(field).to_have_value("typed-folder")
+    field.fill("typed")
+    page.wait_for_function("() => window.release() > 0")
+    page.evaluate("() => new Promise((resolve) => setTimeout(resolve))")
+    expect(field).to_have_value("typed")
+
+
 def _answer(world: World, model: str) -> str:
     with world.api() as api:
         body = {"model": model, "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 64}
