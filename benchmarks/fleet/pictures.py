@@ -14,6 +14,7 @@ from benchmarks.lib.svg import Panel, panels
 _PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 _SHOWN = {
     "loads per request": "loads_per_request",
+    "first token, median (ms)": "first_token_ms_p50",
     "first token, p99 (ms)": "first_token_ms_p99",
     "first token, p99 of the least popular tenth (ms)": "first_token_ms_p99_of_coldest_decile",
 }
@@ -38,7 +39,7 @@ def engines_picture(figures: Mapping[str, Any]) -> str:
     shown.insert(0, Panel("tokens per second of an engine, overloaded", goodput))
     moved = {each["case"]: each["joins"] for each in figures["moves"]["rows"]}
     joins = {"loragate": [moved[f"engines {engines}"] for engines in SCALE]}
-    shown.append(Panel("pairs of adapter and engine that move when one joins", joins))
+    shown.append(Panel("placements that change when one joins", joins))
     title = "A fleet that grows, 100 adapters for each engine"
     return panels(title, "engines", [str(each) for each in SCALE], SCALED_POLICIES, shown)
 

@@ -80,7 +80,7 @@ def _lines(chart: Panel, colours: Mapping[str, str], places: Sequence[str], left
         y = top + height * (1 - mark / maximum)
         shapes.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
         shapes.append(_text(left - 42, y + 4, f"{mark:,.2f}" if maximum < 10 else f"{mark:,.0f}"))
-    shapes += [_text(left + place * step - 8, top + height + 16, name) for place, name in enumerate(places)]
+    shapes += [_text(left + place * step - 4 * len(name), top + height + 16, name) for place, name in enumerate(places)]
     for name, values in chart.lines.items():
         points = " ".join(
             f"{left + place * step:.1f},{top + height * (1 - value / maximum):.1f}"
