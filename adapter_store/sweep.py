@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from sqlalchemy import ColumnElement, and_, delete, exists, false, func, insert, or_, select, tuple_
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, false, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -17,6 +17,7 @@ from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
 from loragate.adapter_store.database.clock import earliest_time
 from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.database.deletion import delete_some
 from loragate.adapter_store.sweep_holds import is_held
 from loragate.adapter_store.tables.adapters import AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
@@ -221,21 +222,16 @@ async def _delete_rows(database: Database, before: datetime) -> None:
         ~exists().where(piece.tenant_id == file.tenant_id, piece.file_id == file.id),
         ~exists().where(upload.tenant_id == file.tenant_id, upload.file_id == file.id),
     )
-    await _delete_in_batches(database, upload, ended)
-    await _delete_in_batches(database, file, gone)
+    await _delete_in_batches(database, upload.metadata.tables[upload.__tablename__], ended)
+    await _delete_in_batches(database, file.metadata.tables[file.__tablename__], gone)
 
 
-async def _delete_in_batches(
-    database: Database, row: type[FileRow] | type[FileUploadRow], condition: ColumnElement[bool]
-) -> None:
+async def _delete_in_batches(database: Database, table: Table, condition: ColumnElement[bool]) -> None:
     """Delete rows a batch at a time, so that other writers wait for a batch at most."""
-    key = tuple_(row.tenant_id, row.id)
     deleted = _ROWS
     while deleted == _ROWS:
         async with database.operator(write=True) as session:
-            chosen = select(row.tenant_id, row.id).where(condition).limit(_ROWS)
-            gone = await session.execute(delete(row).where(key.in_(chosen)).returning(row.id))
-            deleted = len(gone.all())
+            deleted = await delete_some(session, table, condition, _ROWS)
 
 
 def _file_is_gone(before: datetime) -> ColumnElement[bool]:

@@ -6,12 +6,12 @@ rows refer to it.
 
 from datetime import datetime
 
-from sqlalchemy import Table, delete, exists, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import exists, select, update
 
 from loragate.adapter_store.audit.actor import SYSTEM
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.database.deletion import delete_some
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.sweep_holds import is_held
 from loragate.adapter_store.tables.audit import AuditRow
@@ -46,6 +46,11 @@ async def _erasable(database: Database, before: datetime) -> list[str]:
 
 async def _erase(database: Database, tenant_id: str) -> bool:
     """Erase one tenant, or return False if that has to wait."""
+    async with database.operator(write=True) as session:
+        if await is_held(session):
+            return False
+        refer = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.rotated_from.is_not(None))
+        await session.execute(refer.values(rotated_from=None))  # to rows of the same table
     for table in reversed(Base.metadata.sorted_tables):  # what refers to other rows comes first
         if "tenant_id" not in table.columns or table.name in _KEPT:
             continue
@@ -54,19 +59,9 @@ async def _erase(database: Database, tenant_id: str) -> bool:
             async with database.operator(write=True) as session:
                 if await is_held(session):
                     return False
-                deleted = await _delete_batch(session, table, tenant_id)
+                deleted = await delete_some(session, table, table.c.tenant_id == tenant_id, _ROWS)
     async with database.operator(write=True) as session:
         gone = {"name": tenant_id, "limits": TenantLimits(), "signers": ()}
         await session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(**gone))
         await AuditLog(session, SYSTEM).record("tenant.erase", f"tenant:{tenant_id}", tenant=tenant_id)
     return True
-
-
-async def _delete_batch(session: AsyncSession, table: Table, tenant_id: str) -> int:
-    if table.name == ApiKeyRow.__tablename__:  # whose rows refer to each other
-        keys = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.rotated_from.is_not(None))
-        await session.execute(keys.values(rotated_from=None))
-    key = tuple(table.primary_key.columns)
-    chosen = select(*key).where(table.c.tenant_id == tenant_id).limit(_ROWS)
-    deleted = await session.execute(delete(table).where(tuple_(*key).in_(chosen)).returning(*key))
-    return len(deleted.all())
