@@ -22,7 +22,7 @@ from loragate.engine.scheduling.seat_allocator import SeatAllocator
 from loragate.engine.scheduling.sequence_index import SequenceIndex
 from loragate.engine.scheduling.slot_assignment import SlotAssignment
 from loragate.engine.scheduling.step_budget import StepBound, StepTimes, StepWork
-from loragate.engine.scheduling.virtual_counters import TenantCounter, VirtualTokenCounters
+from loragate.engine.scheduling.virtual_counters import LaneCounters, TenantCounter
 from loragate.engine.sequence.output import Failure
 from loragate.engine.sequence.request import AdapterKey, Request
 from loragate.engine.sequence.sequence import Sequence
@@ -48,10 +48,9 @@ class Scheduler:
         self._limits = limits
         self._blocks = blocks
         self._adapters = adapters
-        self._counters = VirtualTokenCounters()
-        self._batch_counters = VirtualTokenCounters(batch=True)
-        self._overload = Overload(limits.queue, self._counters)
-        self._batch_overload = Overload(limits.queue, self._batch_counters)
+        self._counters = LaneCounters()
+        self._overload = Overload(limits.queue, self._counters.interactive)
+        self._batch_overload = Overload(limits.queue, self._counters.batches)
         self.batch_lane = BatchLane(limits.batch_seconds)
         self._times = StepTimes(limits.step_seconds)
         self.pace = FairPace(limits.max_slowdown)
@@ -66,7 +65,7 @@ class Scheduler:
             max_sequences=limits.max_sequences,
             scheduled=self._scheduled,
             waiting=self.waiting,
-            counters=self._counters,
+            counters=self._counters.interactive,
             blocks=blocks,
             slots=self._slots,
         )
@@ -85,8 +84,7 @@ class Scheduler:
         return self._overload.rejection(request, self._interactive_waiting, self._free_seats, max_wait)
 
     def add(self, sequence: Sequence) -> None:
-        counters = self._batch_counters if sequence.request.share.batch else self._counters
-        tenant = counters.enter(sequence.request.share, sequence.request.session_id)
+        tenant = self._counters.enter(sequence.request.share, sequence.request.session_id)
         entry = ScheduledSequence(sequence, tenant, self._overload.expected_units(sequence))
         self._scheduled[sequence] = entry
         self._index.add(sequence)
@@ -109,11 +107,11 @@ class Scheduler:
 
     def served(self) -> dict[str, float]:
         """Return the units of tenants that were served since the last call. Thread-safe for one reader."""
-        return self._counters.served.changes()
+        return self._counters.interactive.served.changes()
 
     def tenants(self) -> list[TenantCounter]:
         """Return the tenants with open sequences, those with the longest queues first. Thread-safe."""
-        return self._counters.open()
+        return self._counters.interactive.open()
 
     @property
     def next_deadline(self) -> float | None:
@@ -159,7 +157,7 @@ class Scheduler:
         entry = self._scheduled.pop(sequence)
         self.seats.remove(entry)
         self._adapters.discard(sequence)
-        self._counters_of(entry.tenant).leave(entry.tenant)
+        self._counters.leave(entry.tenant)
         self._deadlines.discard(sequence)
         self._index.remove(sequence)
         if sequence.generated:
@@ -182,15 +180,12 @@ class Scheduler:
 
     @property
     def _interactive_waiting(self) -> int:
-        return len(self.waiting) - self._batch_counters.waiting
+        return len(self.waiting) - self._counters.batches.waiting
 
     @property
     def _free_seats(self) -> int:
         """The seats that are free, or free as soon as others than batches need them."""
-        return self.seats.free + sum(tenant.seated for tenant in self._batch_counters.all())
-
-    def _counters_of(self, tenant: TenantCounter) -> VirtualTokenCounters:
-        return self._batch_counters if tenant.batch else self._counters
+        return self.seats.free + sum(tenant.seated for tenant in self._counters.batches.all())
 
     def _latest_start(self, request: Request, deadline: float) -> float:
         return deadline - len(request.prompt) * self._times.seconds_per_prompt_token
@@ -328,7 +323,7 @@ class Scheduler:
             pending = entry.pending
             entry.charged = max(paid, to_pay)
             entry.tenant.pending -= pending - entry.pending
-            self._counters_of(entry.tenant).charge(entry.tenant, units * entry.token_cost)
+            self._counters.charge(entry.tenant, units * entry.token_cost)
             served += units * entry.token_cost
             self._index.group(sequence).started = True
         return served

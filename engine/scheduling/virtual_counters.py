@@ -131,3 +131,26 @@ class VirtualTokenCounters:
             tenant = self._tenants.get(tenant_id)
             if tenant is not None and tenant.sequences == 0 and tenant.counter == counter:
                 del self._tenants[tenant_id]
+
+
+class LaneCounters:
+    """The counters of both lanes: of batches, and of all other requests."""
+
+    def __init__(self) -> None:
+        self.interactive = VirtualTokenCounters()
+        self.batches = VirtualTokenCounters(batch=True)
+
+    def enter(self, share: Share, session_id: int) -> TenantCounter:
+        """See `VirtualTokenCounters.enter`."""
+        return (self.batches if share.batch else self.interactive).enter(share, session_id)
+
+    def leave(self, tenant: TenantCounter) -> None:
+        """See `VirtualTokenCounters.leave`."""
+        self._of(tenant).leave(tenant)
+
+    def charge(self, tenant: TenantCounter, units: float) -> None:
+        """See `VirtualTokenCounters.charge`."""
+        self._of(tenant).charge(tenant, units)
+
+    def _of(self, tenant: TenantCounter) -> VirtualTokenCounters:
+        return self.batches if tenant.batch else self.interactive

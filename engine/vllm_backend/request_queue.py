@@ -13,7 +13,7 @@ from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.scheduling.fair_queue import AdapterQueue, FairQueue
 from loragate.engine.scheduling.overload import Deadlines, Overload, QueueBounds, QueueLoad
 from loragate.engine.scheduling.sequence_index import SequenceIndex
-from loragate.engine.scheduling.virtual_counters import TenantCounter, VirtualTokenCounters
+from loragate.engine.scheduling.virtual_counters import LaneCounters, TenantCounter
 from loragate.engine.sequence.output import Failure
 from loragate.engine.sequence.request import AdapterKey, Request
 from loragate.engine.sequence.sequence import Sequence
@@ -37,9 +37,8 @@ class RequestQueue:
     def __init__(self, seats: int, bounds: QueueBounds, slots: AdapterSlots) -> None:
         self._seats = seats
         self._slots = slots
-        self._counters = VirtualTokenCounters()
-        self._batch_counters = VirtualTokenCounters(batch=True)
-        self._overload = Overload(bounds, self._counters)
+        self._counters = LaneCounters()
+        self._overload = Overload(bounds, self._counters.interactive)
         self._deadlines = Deadlines()
         self._index = SequenceIndex()
         self._entries: dict[Sequence, _Entry] = {}
@@ -57,8 +56,7 @@ class RequestQueue:
 
     def add(self, sequence: Sequence) -> None:
         request = sequence.request
-        counters = self._batch_counters if request.share.batch else self._counters
-        tenant = counters.enter(request.share, request.session_id)
+        tenant = self._counters.enter(request.share, request.session_id)
         expected = self._overload.expected_units(sequence)
         self._entries[sequence] = _Entry(tenant, expected)
         tenant.backlog += expected
@@ -93,7 +91,7 @@ class RequestQueue:
         else:
             self.waiting.remove(sequence)
             entry.tenant.backlog -= entry.expected
-        self._counters_of(entry.tenant).leave(entry.tenant)
+        self._counters.leave(entry.tenant)
         self._deadlines.discard(sequence)
         self._index.remove(sequence)
         if sequence.generated:
@@ -136,11 +134,11 @@ class RequestQueue:
         return self._overload.load()
 
     def served(self) -> dict[str, float]:
-        return self._counters.served.changes()
+        return self._counters.interactive.served.changes()
 
     def tenants(self) -> list[TenantCounter]:
         """Return the tenants with open completions, those with the longest queues first."""
-        return self._counters.open()
+        return self._counters.interactive.open()
 
     def _request_adapters(self) -> None:
         """Request adapters in fair order while there are slots."""
@@ -177,11 +175,8 @@ class RequestQueue:
         return sequence
 
     def _charge(self, entry: _Entry, units: float) -> None:
-        self._counters_of(entry.tenant).charge(entry.tenant, units * entry.token_cost)
+        self._counters.charge(entry.tenant, units * entry.token_cost)
         self._units += units * entry.token_cost
-
-    def _counters_of(self, tenant: TenantCounter) -> VirtualTokenCounters:
-        return self._batch_counters if tenant.batch else self._counters
 
     def _has_others(self) -> bool:
         """Return whether completions of other requests than batches' run, which those would slow down."""

@@ -108,8 +108,8 @@ class Stepping:
             and not scheduler._scheduled
             and not len(scheduler._index)
             and scheduler.next_deadline is None
-            and scheduler._counters.active_weight == 0
-            and scheduler._batch_counters.active_weight == 0
+            and scheduler._counters.interactive.active_weight == 0
+            and scheduler._counters.batches.active_weight == 0
         )
 
     def _start_read(self, key: AdapterKey) -> None:

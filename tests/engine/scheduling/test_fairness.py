@@ -159,7 +159,7 @@ def test_leaving_and_returning_does_not_clear_a_debt() -> None:
     engine = Stepping(seats=8)
     (_steady,) = engine.submit("steady", prompt=8, new=1000)
     engine.until(*[s for _ in range(7) for s in engine.submit("greedy", prompt=8, new=100)])
-    counters = engine.scheduler._counters
+    counters = engine.scheduler._counters.interactive
     owed = counters.find("greedy").counter
     engine.run(3)
     engine.submit("greedy")
@@ -170,7 +170,7 @@ def test_counters_of_absent_tenants_are_discarded() -> None:
     engine = Stepping()
     for i in range(500):
         engine.until(*engine.submit(f"tenant {i}", new=2))
-    assert len(engine.scheduler._counters) < 5
+    assert len(engine.scheduler._counters.interactive) < 5
 
 
 def test_recomputed_tokens_are_charged_once() -> None:

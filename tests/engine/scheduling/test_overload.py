@@ -54,7 +54,7 @@ def test_floods_leave_room_for_others() -> None:
     for tenant in ("a", "b", "c"):
         for _ in range(40):
             offer(engine, tenant)
-        assert engine.scheduler._counters.find(tenant).waiting >= 2, tenant
+        assert engine.scheduler._counters.interactive.find(tenant).waiting >= 2, tenant
     assert offer(engine, "another") is None
 
 

@@ -33,7 +33,7 @@ def test_seconds_are_those_of_work_at_the_measured_rate() -> None:
     assert queues.keys() == {"many", "paying", "few"}
     assert load.active_weight == 6
     assert queues["paying"].weight == 4
-    waiting = {tenant: engine.scheduler._counters.find(tenant).waiting for tenant in queues}
+    waiting = {tenant: engine.scheduler._counters.interactive.find(tenant).waiting for tenant in queues}
     assert sum(waiting.values()) == 14
     each = 8 + 2 * 10  # units
     rate = 2 * (8 + 5 * 2) / 0.5  # units a second

@@ -94,7 +94,7 @@ class Scheduling(RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         scheduler = self.engine.scheduler
-        lanes = {False: scheduler._counters, True: scheduler._batch_counters}
+        lanes = {False: scheduler._counters.interactive, True: scheduler._counters.batches}
         for tenant, batch in itertools.product(TENANTS, lanes):
             account = lanes[batch].find(tenant)
             share = tenant, batch
