@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-PARTS := peft_format kernels engine adapter_store prompts gateway finetune panel demo cli migrations
+PARTS := peft_format kernels engine adapter_store prompts gateway finetune trainer panel demo cli migrations
 TYPECHECK := build/typecheck
 PROTO_VENV := .venv-proto
 LISTS := constraints.txt $(wildcard requirements/*.txt)

@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PARTS = ("adapter_store", "cli", "demo", "engine", "finetune", "gateway", "kernels", "panel", "peft_format", "prompts")
+PARTS = (
+    "adapter_store",
+    "cli",
+    "demo",
+    "engine",
+    "finetune",
+    "gateway",
+    "kernels",
+    "panel",
+    "peft_format",
+    "prompts",
+    "trainer",
+)
 MAX_FILES = 20
 GATEWAY_LIBRARIES = ("pydantic", "fastapi", "starlette", "sqlalchemy", "redis", "alembic", "fsspec.asyn", "uvicorn")
 

@@ -1,0 +1,182 @@
+"""Linear layers that add each run's adapter to its rows, with the gradients of the adapters' factors.
+
+Siblings that get one input (q, k and v; gate and up) are one group: the first that is called computes the outputs of
+all. The backward pass goes over the same segments: the derivative by the input through the frozen weights and the
+adapters, and, piece by piece, the sums for A and B.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from loragate.trainer.packing import Segment, Step
+from loragate.trainer.products import add_outer, aligned, multiply
+
+
+class StepContext:
+    """The step that the model computes now, for the modules inside it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._step: Step | None = None
+        self._segments: tuple[Segment, ...] = ()
+        self.checkpointing = False
+        self.anchor = torch.zeros((), device=device, requires_grad=True)
+        """Makes outputs differentiable where the input is not, as in the first layer."""
+
+    @property
+    def step(self) -> Step:
+        assert self._step is not None, "no step is running"
+        return self._step
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._segments
+
+    @contextmanager
+    def running(self, step: Step, segments: tuple[Segment, ...]) -> Iterator[None]:
+        """Let modules compute these segments: a step's, or those of some of its rows in the head."""
+        before = self._step, self._segments
+        self._step, self._segments = step, segments
+        try:
+            yield
+        finally:
+            self._step, self._segments = before
+
+
+class FrozenLinear:
+    """The base weights of one module, as x @ w [in, out] + bias."""
+
+    def __init__(self, module: nn.Module) -> None:
+        assert isinstance(module, nn.Linear | Conv1D)
+        weight = module.weight.detach()
+        self._w = weight if isinstance(module, Conv1D) else weight.t()
+        self._bias = None if module.bias is None else module.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = multiply(x, self._w)
+        return y if self._bias is None else y.add_(self._bias)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        return multiply(gradient, self._w.t())
+
+
+class LoraGroup:
+    """Sibling modules with one input."""
+
+    def __init__(self, number: int, modules: Sequence[nn.Module], context: StepContext) -> None:
+        self.number = number
+        self.bases = [FrozenLinear(module) for module in modules]
+        self._context = context
+        self._x: Tensor | None = None  # kept alive, so that no other tensor can take its identity
+        self._outputs: tuple[Tensor, ...] = ()
+        self._taken = 0
+
+    def output(self, x: Tensor, member: int) -> Tensor:
+        """Compute x [1, rows, in] → [1, rows, out of the member]; a new x is computed for all members at once."""
+        if self._x is not x:
+            computed: Any = _GroupProduct.apply(x, self._context.anchor, self, self._context.segments)  # type: ignore[no-untyped-call]
+            self._x, self._outputs, self._taken = x, computed, 0
+        y = self._outputs[member]
+        self._taken += 1
+        if self._taken >= len(self.bases):
+            self._x, self._outputs = None, ()
+        return y
+
+    def forward(self, x: Tensor, segments: Sequence[Segment]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the outputs of all members, and x @ Aᵀ of each segment that has an adapter here."""
+        outputs = [base.forward(x) for base in self.bases]
+        half = x.dtype != torch.float32
+        sums = [y.float() for y in outputs] if half else outputs
+        shrunk = []
+        for segment in segments:
+            factors = segment.weights.get(self.number)
+            if factors is None:
+                continue
+            h = multiply(x[segment.start : segment.stop].float(), factors.a.t())
+            for part in factors.members:
+                y = sums[part.member][segment.start : segment.stop]
+                multiply(h[:, part.ranks], part.b.t(), y, part.scaling)
+            shrunk.append(h)
+        return [y.to(x.dtype) for y in sums] if half else outputs, shrunk
+
+    def backward(
+        self,
+        x: Tensor,
+        shrunk: Sequence[Tensor],
+        gradients: Sequence[Tensor],
+        segments: Sequence[Segment],
+        *,
+        needs_input: bool,
+    ) -> Tensor | None:
+        """Add to the segments' gradients, and return the derivative by x if it is needed."""
+        half = x.dtype != torch.float32
+        dx = self._base_backward(gradients) if needs_input else None
+        wide = dx.float() if half and dx is not None else dx
+        remaining = iter(shrunk)
+        for segment in segments:
+            factors = segment.weights.get(self.number)
+            if factors is None:
+                continue
+            h = next(remaining)
+            rows = slice(segment.start, segment.stop)
+            dy = {part.member: gradients[part.member][rows].float() for part in factors.members}
+            dh = torch.empty_like(h)
+            for part in factors.members:
+                dh[:, part.ranks] = multiply(dy[part.member], part.b, alpha=part.scaling)
+            if wide is not None:
+                multiply(dh, factors.a, wide[rows])
+            self._add_gradient(segment, x[rows].float(), h, dh, dy)
+        return wide.to(x.dtype) if half and wide is not None else wide
+
+    def _base_backward(self, gradients: Sequence[Tensor]) -> Tensor:
+        dx = self.bases[0].backward(gradients[0])
+        for base, gradient in zip(self.bases[1:], gradients[1:], strict=True):
+            dx.add_(base.backward(gradient))
+        return dx
+
+    def _add_gradient(self, segment: Segment, x: Tensor, h: Tensor, dh: Tensor, dy: dict[int, Tensor]) -> None:
+        sums = None if segment.gradient is None else segment.gradient[self.number]
+        if sums is None:
+            return
+        for start, stop in segment.pieces:
+            rows = slice(start - segment.start, stop - segment.start)
+            add_outer(sums.a, dh[rows], x[rows])
+            for part in sums.members:
+                add_outer(part.b, dy[part.member][rows], h[rows, part.ranks], part.scaling)
+
+
+class _GroupProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor, group: LoraGroup, segments: tuple[Segment, ...]
+    ) -> tuple[Tensor, ...]:
+        rows = aligned(x.reshape(-1, x.shape[-1]))
+        outputs, shrunk = group.forward(rows, segments)
+        ctx.group, ctx.segments, ctx.shape = group, segments, x.shape
+        ctx.save_for_backward(rows, *shrunk)
+        return tuple(y.view(*x.shape[:-1], -1) for y in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, *shrunk = ctx.saved_tensors
+        dy = [aligned(g.reshape(-1, g.shape[-1])) for g in gradients]
+        dx = ctx.group.backward(x, shrunk, dy, ctx.segments, needs_input=ctx.needs_input_grad[0])
+        return None if dx is None else dx.view(ctx.shape), None, None, None
+
+
+class LoraMember(nn.Module):
+    """Replaces an nn.Linear or Conv1D. `weight` and `bias` stay readable for models that access them."""
+
+    def __init__(self, group: LoraGroup, member: int, base: nn.Module) -> None:
+        super().__init__()
+        self.weight = base.weight
+        self.bias = base.bias
+        self._group = group
+        self._member = member
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._group.output(x, self._member)

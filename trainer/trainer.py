@@ -1,0 +1,207 @@
+"""The trainer: adapters of several runs on one base model, and the computations on them."""
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from loragate.engine.config import EngineConfig
+from loragate.trainer import adapter_files, base_model, saved_state
+from loragate.trainer.adapter import (
+    Adapter,
+    Buffer,
+    BufferLayout,
+    LoraSettings,
+    check_settings,
+    memory_bytes,
+    new_adapter,
+    shapes_of,
+)
+from loragate.trainer.datum import Datum, check_tokens
+from loragate.trainer.errors import TrainingRejected
+from loragate.trainer.losses import check_inputs, check_loss
+from loragate.trainer.optimizer import AdamParams, adamw_step, check_adam, gradient_norm
+from loragate.trainer.packing import Work, cut, pack
+from loragate.trainer.request import DatumResults, ForwardBackward, ForwardBackwardResult
+
+__all__ = [
+    "AdamParams",
+    "Datum",
+    "ForwardBackward",
+    "ForwardBackwardResult",
+    "LoraSettings",
+    "Trainer",
+    "TrainingRejected",
+]
+
+
+class Trainer:
+    """One base model and the adapters in training on it. Not thread-safe; a step's numbers depend on no other run."""
+
+    def __init__(self, base: base_model.BaseModel, *, max_rank: int, max_step_tokens: int) -> None:
+        self._base = base
+        self._max_rank = max_rank
+        self._max_step_tokens = max_step_tokens
+        self._runs: dict[str, Adapter] = {}
+
+    @classmethod
+    def load(
+        cls, directory: Path, config: EngineConfig, *, checkpointing: bool = False, max_step_tokens: int = 4096
+    ) -> "Trainer":
+        """Load the base model as the engine does. Raise ModelRejected for one that cannot be trained.
+
+        With `checkpointing`, each layer is computed a second time in the backward pass, and a step takes less memory.
+        A step has at most `max_step_tokens` rows, or one sequence.
+        """
+        base = base_model.load(directory, config, checkpointing=checkpointing)
+        return cls(base, max_rank=config.max_lora_rank, max_step_tokens=max_step_tokens)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._base.vocabulary
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens of one sequence."""
+        return self._base.max_length
+
+    @property
+    def targets(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the modules that `train_attn`, `train_mlp` and `train_unembed` target: attn, mlp, unembed."""
+        return self._base.targets.by_role
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        return tuple(self._runs)
+
+    def check(self, data: Datum | Sequence[Datum], loss_fn: str, loss_config: Mapping[str, float]) -> None:
+        """Raise TrainingRejected for data that this model or loss cannot compute."""
+        loss = check_loss(loss_fn, loss_config)
+        data = (data,) if isinstance(data, Datum) else data
+        if not data:
+            raise TrainingRejected("data: is empty")
+        for index, datum in enumerate(data):
+            check_tokens(datum, f"data[{index}]", self.vocabulary_size, self.max_length)
+            check_inputs(datum, f"data[{index}]", loss_fn, loss, loss_config)
+
+    def create(self, run_id: str, settings: LoraSettings) -> None:
+        """Create a run whose adapter changes nothing yet. Raise TrainingRejected for settings that cannot be used."""
+        check_settings(settings, self._base.targets, self._max_rank)
+        if settings.seed is None:
+            settings = replace(settings, seed=secrets.randbits(31))
+        self._runs[run_id] = new_adapter(settings, self._base.targets, self._base.device)
+
+    def create_from_adapter(self, run_id: str, config_json: bytes, tensors: bytes) -> None:
+        """Create a run from PEFT's two files. Raise TrainingRejected unless they are plain LoRA on our targets."""
+        self._runs[run_id] = adapter_files.read(
+            config_json, tensors, self._base.layout, self._base.targets, self._base.device
+        )
+
+    def unload(self, run_id: str) -> None:
+        """Discard a run; its state is lost."""
+        del self._runs[run_id]
+
+    def bytes_of(self, run_id: str) -> int:
+        """Return the memory of a run with its gradient and moments."""
+        return memory_bytes(self._runs[run_id].layout)
+
+    def estimate(self, settings: LoraSettings) -> int:
+        """Return the memory that a run with these settings would take. Raise TrainingRejected as `create` does."""
+        check_settings(settings, self._base.targets, self._max_rank)
+        return memory_bytes(BufferLayout(shapes_of(settings, self._base.targets), self._base.targets))
+
+    def has_gradients(self, run_id: str) -> bool:
+        """Return whether there is a gradient since the last optimizer step."""
+        return self._runs[run_id].gradient is not None
+
+    def clear_gradients(self, run_id: str) -> None:
+        self._runs[run_id].gradient = None
+
+    def forward_backward(self, requests: Sequence[ForwardBackward]) -> list[ForwardBackwardResult | TrainingRejected]:
+        """Compute all requests together, in steps of at most `max_step_tokens` rows.
+
+        A request that fails is a TrainingRejected in the list, and leaves its run's gradient as it was before it.
+        Requests of one run add to its gradient in their order.
+        """
+        results = DatumResults(requests)
+        for index, request in enumerate(requests):
+            assert request.run_id in self._runs, f"{request.run_id} is not loaded"
+            try:
+                self.check(request.data, request.loss_fn, request.loss_config)
+            except TrainingRejected as error:
+                results.errors[index] = error
+        sound = [index for index in range(len(requests)) if index not in results.errors]
+        self._compute([self._work(requests, i, None) for i in sound if requests[i].forward_only], results, train=False)
+        for turn in _turns(requests, [i for i in sound if not requests[i].forward_only]):
+            self._train(requests, turn, results)
+        return [results.result(index) for index in range(len(requests))]
+
+    def _train(self, requests: Sequence[ForwardBackward], turn: Sequence[int], results: DatumResults) -> None:
+        """Compute requests of different runs, and keep the gradients of those that succeed."""
+        gradients = {i: self._runs[requests[i].run_id].working_gradient() for i in turn}
+        self._compute([self._work(requests, i, gradients[i]) for i in turn], results, train=True)
+        for index in turn:
+            if index not in results.errors and not bool(torch.isfinite(gradients[index].flat).all()):
+                results.fail(index, "data: the gradient is not finite; no gradient of this request was kept")
+            if index not in results.errors:
+                self._runs[requests[index].run_id].gradient = gradients[index]
+
+    def _work(self, requests: Sequence[ForwardBackward], index: int, gradient: Buffer | None) -> list[Work]:
+        request = requests[index]
+        adapter, factors = self._runs[request.run_id], None if gradient is None else gradient.factors
+        return [Work(index, place, datum, adapter, factors) for place, datum in enumerate(request.data)]
+
+    def _compute(self, work: Iterable[list[Work]], results: DatumResults, *, train: bool) -> None:
+        for items in cut([each for request in work for each in request], self._max_step_tokens):
+            self._base.compute(pack(items, self._base.device), results, train=train)
+
+    def optim_step(self, run_id: str, params: AdamParams) -> dict[str, float]:
+        """Update a run's weights by its gradient, and clear it; return "grad_norm:mean", before clipping.
+
+        Raise TrainingRejected for bad numbers, or without a gradient: the moments alone would move the weights.
+        """
+        check_adam(params)
+        adapter = self._runs[run_id]
+        if adapter.gradient is None:
+            raise TrainingRejected("optim_step: there is no gradient; call forward_backward first")
+        gradient = adapter.gradient.flat
+        norm = gradient_norm(gradient)
+        if params.grad_clip_norm:
+            gradient.mul_(min(1.0, params.grad_clip_norm / (norm + 1e-6)))
+        if adapter.moments is None:
+            adapter.moments = adapter.zeros(), adapter.zeros()
+        adapter.steps += 1
+        adamw_step(adapter.buffer.flat, gradient, *adapter.moments, adapter.steps, params)
+        adapter.gradient = None
+        return {"grad_norm:mean": norm}
+
+    def export(self, run_id: str) -> tuple[bytes, bytes]:
+        """Return PEFT's adapter_config.json and adapter_model.safetensors."""
+        return adapter_files.write(self._runs[run_id], self._base.layout)
+
+    def state(self, run_id: str) -> bytes:
+        """Return a run's settings, weights, moments and gradient as a safetensors file, for `restore`."""
+        return saved_state.write(self._runs[run_id])
+
+    def restore(self, run_id: str, state: bytes, *, optimizer: bool = True, gradients: bool = True) -> None:
+        """Create a run, or replace it, from `state`, without its moments or gradient if so wished.
+
+        Raise TrainingRejected for a state of another base model, or damaged.
+        """
+        targets, device = self._base.targets, self._base.device
+        self._runs[run_id] = saved_state.read(state, targets, device, optimizer=optimizer, gradients=gradients)
+
+
+def _turns(requests: Sequence[ForwardBackward], indices: Sequence[int]) -> list[list[int]]:
+    """Return the requests in turns, of which each has at most one of a run, in each run's order."""
+    turns: list[list[int]] = []
+    counts: dict[str, int] = {}
+    for index in indices:
+        turn = counts.get(requests[index].run_id, 0)
+        counts[requests[index].run_id] = turn + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(index)
+    return turns
