@@ -55,6 +55,8 @@ class TenantLimits(Limits):
     max_batch_lines: int | None = None
     max_batch_bytes: int | None = None
     batch_tokens_per_day: int | None = None
+    max_training_sessions: int | None = None
+    max_training_runs: int | None = None
 
 
 UNLIMITED = Limits()

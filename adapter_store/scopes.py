@@ -26,6 +26,13 @@ from loragate.adapter_store.publishing.publisher import Publisher
 from loragate.adapter_store.publishing.quarantine import Quarantine
 from loragate.adapter_store.publishing.signing import TenantSignatures
 from loragate.adapter_store.tenants.repository import TenantRepository
+from loragate.adapter_store.training.checkpoints import TrainingCheckpoints
+from loragate.adapter_store.training.lease import TrainingLease
+from loragate.adapter_store.training.queue import TrainingQueue
+from loragate.adapter_store.training.runs import TrainingRuns
+from loragate.adapter_store.training.samplers import TrainingSamplers
+from loragate.adapter_store.training.sessions import TrainingSessions
+from loragate.adapter_store.training.stored_state import StoredStates
 from loragate.adapter_store.usage.repository import UsageRepository
 from loragate.adapter_store.usage.settlement import UsageSettlement
 
@@ -47,6 +54,12 @@ class TenantScope:
     run_snapshots: RunSnapshots
     batches: BatchRepository
     batch_lease: BatchLease
+    training_sessions: TrainingSessions
+    training_runs: TrainingRuns
+    training_checkpoints: TrainingCheckpoints
+    training_samplers: TrainingSamplers
+    training_lease: TrainingLease
+    training_states: StoredStates
     usage: UsageRepository
     idempotency: IdempotencyRepository
 
@@ -64,6 +77,7 @@ class AdminScope:
     job_queue: JobQueue
     jobs: AdminJobs
     batch_queue: BatchQueue
+    training_queue: TrainingQueue
     audit: AuditLog
     idempotency: IdempotencyRepository
     expired_responses: ExpiredResponses

@@ -52,6 +52,13 @@ from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_RETENTION, Sweep
 from loragate.adapter_store.tenants.deletion import finish_deletions
 from loragate.adapter_store.tenants.erasure import erase_deleted_tenants
 from loragate.adapter_store.tenants.repository import TenantRepository, tenant_not_found
+from loragate.adapter_store.training.checkpoints import TrainingCheckpoints
+from loragate.adapter_store.training.lease import TrainingLease
+from loragate.adapter_store.training.queue import TrainingQueue
+from loragate.adapter_store.training.runs import TrainingRuns
+from loragate.adapter_store.training.samplers import TrainingSamplers
+from loragate.adapter_store.training.sessions import TrainingSessions
+from loragate.adapter_store.training.stored_state import StoredStates
 from loragate.adapter_store.usage.repository import UsageRepository
 from loragate.adapter_store.usage.settlement import UsageSettlement
 from loragate.v1 import engine_pb2
@@ -145,6 +152,7 @@ class Store:
             files = FileRepository(session, blobs.pieces, audit)
             job_lease = JobLease(session)
             signatures = TenantSignatures(session, self._signatures)
+            states = StoredStates(session, blobs, self._stage, self._manifests)
             yield TenantScope(
                 adapters=adapters,
                 quarantine=Quarantine(session, blobs, audit),
@@ -168,6 +176,12 @@ class Store:
                 run_snapshots=RunSnapshots(session, blobs.pieces, job_lease),
                 batches=BatchRepository(session, audit),
                 batch_lease=BatchLease(session),
+                training_sessions=TrainingSessions(session, audit),
+                training_runs=TrainingRuns(session, audit),
+                training_checkpoints=TrainingCheckpoints(session, audit, states),
+                training_samplers=TrainingSamplers(session),
+                training_lease=TrainingLease(session, audit, states),
+                training_states=states,
                 usage=UsageRepository(session),
                 idempotency=IdempotencyRepository(session, self._secret_keys),
             )
@@ -199,6 +213,7 @@ class Store:
                 job_queue=JobQueue(session),
                 jobs=AdminJobs(session),
                 batch_queue=BatchQueue(session),
+                training_queue=TrainingQueue(session),
                 audit=audit,
                 idempotency=IdempotencyRepository(session, self._secret_keys),
                 expired_responses=ExpiredResponses(session),

@@ -23,6 +23,7 @@ from loragate.adapter_store.tables.adapters import AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.tables.tenants import TenantRow
+from loragate.adapter_store.tables.training import SamplerRow, TrainingCheckpointRow
 
 DEFAULT_GRACE = timedelta(hours=1)
 DEFAULT_RETENTION = timedelta(days=7)
@@ -98,7 +99,7 @@ async def _record_stored(database: Database) -> None:
 async def _unneeded_digests(database: Database, times: _Times) -> Sequence[tuple[str, str]]:
     """Return the tenants and digests of recorded bytes that may go."""
     row = AdapterBlobRow
-    needed = exists().where(*_needs(times, row.tenant_id, row.digest))
+    needed = _is_used(times, row.tenant_id, row.digest)
     query = select(row.tenant_id, row.digest).where(row.created_at < times.before, ~needed)
     async with database.operator() as session:
         return [(found.tenant_id, found.digest) for found in await session.execute(query)]
@@ -123,8 +124,18 @@ async def _remove_digest(database: Database, owned: TenantBlobs, tenant_id: str,
 async def _is_needed(session: AsyncSession, tenant_id: str, digest: str, times: _Times) -> bool:
     row = AdapterBlobRow
     young = exists().where(row.tenant_id == tenant_id, row.digest == digest, row.created_at >= times.before)
-    needed = or_(young, exists().where(*_needs(times, tenant_id, digest)))
+    needed = or_(young, _is_used(times, tenant_id, digest))
     return bool(await session.scalar(select(needed)))
+
+
+def _is_used(times: _Times, tenant_id: _Text, digest: _Text) -> ColumnElement[bool]:
+    """Return the condition that a version, a checkpoint or a sampler needs the bytes of a digest."""
+    checkpoint, sampler = TrainingCheckpointRow, SamplerRow
+    return or_(
+        exists().where(*_needs(times, tenant_id, digest)),
+        exists().where(checkpoint.tenant_id == tenant_id, checkpoint.digest == digest),
+        exists().where(sampler.tenant_id == tenant_id, sampler.digest == digest),
+    )
 
 
 def _needs(times: _Times, tenant_id: _Text, digest: _Text) -> tuple[ColumnElement[bool], ...]:

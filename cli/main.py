@@ -17,7 +17,6 @@ from loragate.cli.commands import (
     engine,
     files,
     finetune,
-    finetune_worker,
     gateway,
     keys,
     panel,
@@ -25,6 +24,7 @@ from loragate.cli.commands import (
     serve,
     setup,
     tenants,
+    training,
 )
 from loragate.cli.errors import CliError
 from loragate.cli.parent_death import exit_when_parent_dies
@@ -80,7 +80,8 @@ app.command()(setup.init)
 app.command()(serve.serve)
 app.command()(engine.engine)
 app.command()(gateway.gateway)
-app.command("finetune-worker")(finetune_worker.finetune_worker)
+app.command("finetune-worker")(training.finetune_worker)
+app.command()(training.trainer)
 app.command()(panel.panel)
 app.command("engine-trace")(engine.engine_trace)
 app.command()(chat.chat)

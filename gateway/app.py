@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from loragate.adapter_store.notices.notices import Notices
+from loragate.adapter_store.notices.wakeups import Wakeups
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.service_quality import Reason
 from loragate.engine.fleet.connector import connector
@@ -23,6 +24,7 @@ from loragate.gateway.auth.notices import open_notices
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
 from loragate.gateway.background.retention import run_retention_loop
 from loragate.gateway.background.sweep import run_sweep_loop
+from loragate.gateway.background.training import run_training_retention_loop
 from loragate.gateway.batches.runner import BatchRunner
 from loragate.gateway.calls.admission import Admission
 from loragate.gateway.calls.rejections import Rejections
@@ -80,7 +82,14 @@ from loragate.gateway.routes.resources import (
     usage,
     whoami,
 )
+from loragate.gateway.routes.training import client as training_client
+from loragate.gateway.routes.training import commands as training_commands
+from loragate.gateway.routes.training import runs as training_runs
+from loragate.gateway.routes.training import sampling as training_sampling
+from loragate.gateway.routes.training import sessions as training_sessions
 from loragate.gateway.services import Services
+from loragate.gateway.training.futures import Futures
+from loragate.gateway.training.samples import GATEWAY, Samples
 from loragate.gateway.uploads.concurrency import UploadLimiter
 from loragate.gateway.uploads.spool_space import SpoolSpace
 
@@ -147,9 +156,10 @@ def _routes() -> list[BaseRoute]:
     from them at the first request is the same for all applications of a process."""
     inference = (chat, completions, messages, responses, embeddings, tokens)
     tenants = (models, aliases, adapters, releases, imports, files, uploads, batches, fine_tuning, usage, whoami)
+    training = (training_sampling, training_commands, training_sessions, training_runs, training_client)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     router = APIRouter()
-    for module in (*inference, health, metrics, *tenants, *operators, docs):
+    for module in (*inference, health, metrics, *tenants, *operators, *training, docs):
         router.include_router(module.router)
     return router.routes
 
@@ -260,6 +270,21 @@ async def _open_services(
             )
 
         batch_runner = BatchRunner(preparer(batches=True), generation, prices, config.max_batch_concurrency)
+        admission = Admission(
+            shedding=Shedding(FleetLoad(link.fleet).read, config.max_queue_seconds, metrics.shedding),
+            rejections=rejections,
+            limiter=limiter,
+            ledger=ledger,
+            generation=generation,
+            lifecycle=lifecycle,
+            link=link,
+        )
+        wakeups = Wakeups(config.wakeup_dir, GATEWAY)
+        wakeups.open()
+        stack.callback(wakeups.close)
+        futures = Futures(store, wakeups)
+        samples = Samples(store, admission, link, config, wakeups)
+        stack.push_async_callback(samples.close)
         services = Services(
             config=config,
             lifecycle=lifecycle,
@@ -274,21 +299,16 @@ async def _open_services(
             resolver=resolver,
             link=link,
             preparer=preparer(batches=False),
-            admission=Admission(
-                shedding=Shedding(FleetLoad(link.fleet).read, config.max_queue_seconds, metrics.shedding),
-                rejections=rejections,
-                limiter=limiter,
-                ledger=ledger,
-                generation=generation,
-                lifecycle=lifecycle,
-                link=link,
-            ),
+            admission=admission,
             usage_metrics=metrics.usage.requests,
             http_metrics=metrics.http,
             engine_stats=EngineStatsReader(link.fleet),
             residency=Residency(link.fleet),
             imports=imports,
             batches=batch_runner,
+            wakeups=wakeups,
+            futures=futures,
+            samples=samples,
             upload_limiter=UploadLimiter(),
             body_budget=BodyBudget(config.max_buffered_body_bytes),
             body_threads=_threads(stack, "large-bodies"),
@@ -300,7 +320,16 @@ async def _open_services(
             spool_space=SpoolSpace(config.upload_dir, config.min_free_bytes, config.upload_disk_share),
             started_at=int(time.time()),
         )
-        _run_jobs(stack, {"imports": run_resume_loop(services), "batches": batch_runner.run_loop(services)})
+        _run_jobs(
+            stack,
+            {
+                "imports": run_resume_loop(services),
+                "batches": batch_runner.run_loop(services),
+                "futures": futures.run_loop(),
+                "samples": samples.run_renewal_loop(),
+                "training-retention": run_training_retention_loop(store),
+            },
+        )
         yield services
 
 

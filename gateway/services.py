@@ -6,6 +6,7 @@ from typing import Protocol
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.imports.rows import Import
+from loragate.adapter_store.notices.wakeups import Wakeups
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.calls.admission import Admission
@@ -24,6 +25,8 @@ from loragate.gateway.resilience.database_check import DatabaseCheck
 from loragate.gateway.resilience.fair_places import FairPlaces
 from loragate.gateway.resilience.tenant_threads import TenantThreads
 from loragate.gateway.resilience.ttl_cache import TTLCache
+from loragate.gateway.training.futures import Futures
+from loragate.gateway.training.samples import Samples
 from loragate.gateway.uploads.concurrency import UploadLimiter
 from loragate.gateway.uploads.spool_space import SpoolSpace
 
@@ -76,6 +79,9 @@ class Services:
     residency: Residency
     imports: Imports
     batches: Batches
+    wakeups: Wakeups  # of gateways and trainers on this machine
+    futures: Futures
+    samples: Samples
     upload_limiter: UploadLimiter
     body_budget: BodyBudget
     body_threads: TenantThreads  # parse large bodies

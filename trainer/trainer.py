@@ -107,6 +107,10 @@ class Trainer:
         """Return the memory of a run with its gradient and moments."""
         return memory_bytes(self._runs[run_id].layout)
 
+    def settings_of(self, run_id: str) -> LoraSettings:
+        """Return the settings of a run, also of one that was made from an adapter or a state."""
+        return self._runs[run_id].settings
+
     def estimate(self, settings: LoraSettings) -> int:
         """Return the memory that a run with these settings would take. Raise TrainingRejected as `create` does."""
         check_settings(settings, self._base.targets, self._max_rank)

@@ -15,6 +15,7 @@ class Scope(StrEnum):
     ADAPTERS_READ = "adapters:read"
     ADAPTERS_WRITE = "adapters:write"
     FINETUNE = "finetune"
+    TRAIN = "train"  # the training API
     USAGE = "usage"
     ADMIN = "admin"  # the tenant's own keys and audit log
 

@@ -17,6 +17,7 @@ from loragate.adapter_store.tables import (
     jobs,
     recovery,
     tenants,
+    training,
     usage,
 )
 
@@ -32,5 +33,6 @@ __all__ = [
     "jobs",
     "recovery",
     "tenants",
+    "training",
     "usage",
 ]

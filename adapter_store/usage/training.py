@@ -64,7 +64,14 @@ async def training_totals(session: AsyncSession, now: datetime, job: TrainingUsa
 
 
 async def add_training(
-    session: AsyncSession, used: TrainingUsage, *, job_id: str, base_model: str, amount: int | None, now: datetime
+    session: AsyncSession,
+    used: TrainingUsage,
+    *,
+    job_id: str,
+    base_model: str,
+    amount: int | None,
+    now: datetime,
+    key_id: str = "",
 ) -> None:
     """Add to the ledger and its sums. Needs a writing session of one tenant, whose writers take turns."""
     record = {
@@ -72,7 +79,7 @@ async def add_training(
         "request_id": job_id,
         "endpoint": TRAINING,
         "base_model": base_model,
-        "key_id": "",
+        "key_id": key_id,
         "prompt_tokens": 0,
         "completion_tokens": 0,
         "cached_tokens": 0,
@@ -85,7 +92,7 @@ async def add_training(
     await session.execute(insert(UsageRecordRow).values(**record))
     counts = {"training_tokens": used.tokens, "training_ms": used.milliseconds, "amount": amount or 0}
     for width in Width:
-        key = {"width": width.value, "start": floor(now, width), "key_id": "", "endpoint": TRAINING}
+        key = {"width": width.value, "start": floor(now, width), "key_id": key_id, "endpoint": TRAINING}
         await _add_to_sum(session, key | {"base_model": base_model, "adapter": "", "adapter_version": 0}, counts)
 
 

@@ -29,6 +29,10 @@ def serve(
         int | None, typer.Option(help="Number of engine processes. [default: 1]", rich_help_panel="Server")
     ] = None,
     engine: options.Engine = None,
+    trainer: Annotated[
+        bool | None,
+        typer.Option("--trainer", help="Start a trainer for the training API, too.", rich_help_panel="Server"),
+    ] = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
     tls_client_ca: options.TlsClientCa = None,
@@ -68,6 +72,7 @@ def serve(
         workers=workers,
         engines=engines,
         engine_targets=engine or None,
+        trainer=None if trainer is None else {"enabled": trainer},
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,

@@ -19,6 +19,7 @@ class Pids:
     gateway: tuple[int, ...]
     engine: int | None
     finetune: int | None = None
+    trainer: int | None = None
     panel: int | None = None
 
 

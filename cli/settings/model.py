@@ -109,6 +109,22 @@ class FinetuneSettings(BaseModel):
     report_to: Reporters = ()
 
 
+class TrainerSettings(BaseModel):
+    """`LORAGATE_TRAINER__<NAME>`, or `[trainer]` in the file: the trainer of the training API."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    threads: PositiveInt | None = None
+    max_bytes: PositiveInt = 4 << 30
+    max_step_tokens: PositiveInt = 4096
+    max_rank: PositiveInt = 128
+    checkpointing: bool = False
+    snapshot_steps: PositiveInt = 16
+
+
 @pydantic_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class ImportSettings(ImportConfig):
     """`LORAGATE_IMPORTS__<NAME>`, or `[imports]` in the file; the hub "none" is None.
@@ -168,6 +184,8 @@ class LimitSettings(BaseModel):
     max_batch_lines: Limit = "unlimited"
     max_batch_bytes: Limit = "unlimited"
     batch_tokens_per_day: Limit = "unlimited"
+    max_training_sessions: Limit = 32
+    max_training_runs: Limit = 16
 
     @property
     def tenant_limits(self) -> TenantLimits:
@@ -256,6 +274,7 @@ class Settings(BaseSettings):
     job_event_retention_days: PositiveInt | None = None
     engine: EngineSettings = EngineSettings()
     finetune: FinetuneSettings = FinetuneSettings()
+    trainer: TrainerSettings = TrainerSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None
 
@@ -300,6 +319,16 @@ class Settings(BaseSettings):
     def finetune_workspace(self) -> Path:
         """Return the configured training folder, else one in the data directory."""
         return self.finetune.workspace or self.data_dir / "finetune"
+
+    @property
+    def trainer_workspace(self) -> Path:
+        """Return the trainer's folder."""
+        return self.data_dir / "trainer"
+
+    @property
+    def wakeup_dir(self) -> Path:
+        """Return the folder of the sockets by which gateways and trainers of this machine wake each other."""
+        return self.data_dir / "wakeups"
 
     @classmethod
     def settings_customise_sources(

@@ -11,7 +11,7 @@ from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.errors import CliError
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import EngineSettings, Settings
-from loragate.cli.supervisor import finetuning, panel, shared_metrics
+from loragate.cli.supervisor import finetuning, panel, shared_metrics, trainer
 from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 from loragate.engine.fleet.addresses import EngineAddress, engine_addresses
 
@@ -127,6 +127,9 @@ class Programs:
         worker = finetuning.part(self._with_engines(), model, notify)
         if worker is not None:
             yield worker
+        runs = trainer.part(self._with_engines(), model)
+        if runs is not None:
+            yield runs
         if self.panel_descriptor is not None:
             yield panel.part(self.settings, self.panel_descriptor, where)
 

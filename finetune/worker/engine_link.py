@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from loragate.adapter_store.publishing.probe import engine_rejection, engine_unavailable
 from loragate.adapter_store.publishing.staging import StagedAdapter
@@ -13,11 +14,11 @@ from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
 from loragate.engine.client.client import EngineClient
 from loragate.engine.client.errors import EngineUnavailable
 from loragate.engine.client.session import AdapterBytes
-from loragate.engine.fleet.addresses import engine_addresses
+from loragate.engine.fleet.addresses import EngineAddress, engine_addresses
 from loragate.engine.fleet.connector import connector
 from loragate.engine.fleet.fleet import Fleet
 from loragate.engine.fleet.registry import RegistryFollower
-from loragate.finetune.config import ServiceConfig
+from loragate.engine.link_security import LinkTls
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,21 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.2
 LOAD_INTERVAL_SECONDS = 1.0
 _MIN_LOAD = 0.01  # less is our own trials and heartbeats
+
+
+class LinkConfig(Protocol):
+    """The part of a configuration that says where the engines are."""
+
+    @property
+    def engine_target(self) -> str | None: ...
+    @property
+    def engines(self) -> tuple[EngineAddress, ...]: ...
+    @property
+    def engine_secret(self) -> str: ...
+    @property
+    def previous_engine_secrets(self) -> tuple[str, ...]: ...
+    @property
+    def engine_tls(self) -> LinkTls | None: ...
 
 
 class StoredAdapters:
@@ -72,7 +88,7 @@ class EngineLink:
 
 
 @asynccontextmanager
-async def connect_engine(config: ServiceConfig, store: Store) -> AsyncIterator[EngineLink]:
+async def connect_engine(config: LinkConfig, store: Store) -> AsyncIterator[EngineLink]:
     """Connect to the engines, and reconnect whenever one returns, while the block runs."""
     connect = connector(
         StoredAdapters(store),

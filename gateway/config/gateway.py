@@ -28,6 +28,8 @@ DEFAULT_LIMITS = TenantLimits(
     max_objects=100_000,
     max_unfinished_jobs=32,
     max_unfinished_batches=32,
+    max_training_sessions=32,
+    max_training_runs=16,
 )
 """More than one machine can serve. They exist so that every response can report what remains."""
 
@@ -176,6 +178,11 @@ class GatewayConfig:
     def upload_dir(self) -> Path:
         """The folder of uploads that are being received and checked."""
         return self.data_dir / "uploads"
+
+    @property
+    def wakeup_dir(self) -> Path:
+        """The folder of the sockets by which gateways and trainers of this machine wake each other."""
+        return self.data_dir / "wakeups"
 
     @property
     def usage_dir(self) -> Path:

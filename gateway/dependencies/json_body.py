@@ -37,7 +37,7 @@ class JsonBody(Generic[M]):
     async def __call__(self, request: Request) -> M:
         services = services_of(request)
         config = services.config
-        _check_type(request, "application/json")
+        check_type(request, "application/json")
         announced = announced_size(request)
         check_size(announced, config.max_json_bytes)
         tenant_id = context_of(request.scope).tenant_id
@@ -64,7 +64,8 @@ class JsonBody(Generic[M]):
         return validated(self.model, document)
 
 
-def _check_type(request: Request, expected: str) -> None:
+def check_type(request: Request, expected: str) -> None:
+    """Raise UnsupportedMediaType unless the body is of this type, and not compressed."""
     given = request.headers.get("content-type", expected).partition(";")[0].strip().lower()
     if given != expected:
         raise UnsupportedMediaType(f"Send the body as {expected}.", param="content-type")

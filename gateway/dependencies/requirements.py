@@ -16,6 +16,7 @@ from loragate.gateway.errors import Forbidden, Unauthenticated
 from loragate.gateway.http.context import RequestContext, context_of
 from loragate.gateway.services import Services
 
+_SDK_PREFIX = "tml-"  # without which the Tinker SDK does not start
 _MAX_CREDENTIAL_LENGTH = 8192  # tokens of identity providers are long
 
 
@@ -94,7 +95,7 @@ async def _principal(request: Request) -> Principal:
 def _authorization(request: Request) -> str:
     """Return the caller's `Authorization`. A key in `x-api-key`, as Anthropic's clients send it, is the same."""
     given, key = request.headers.get("authorization", ""), request.headers.get("x-api-key")
-    return given if given or key is None else f"Bearer {key}"
+    return given if given or key is None else f"Bearer {key.removeprefix(_SDK_PREFIX)}"
 
 
 async def _principal_of(services: Services, authorization: str, context: RequestContext) -> Principal:
@@ -133,6 +134,7 @@ AdapterReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_REA
 AdapterWriter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_WRITE))]
 FileKeeper = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE, Scope.ADAPTERS_WRITE, Scope.INFERENCE))]
 FineTuner = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE))]
+Trainer = Annotated[TenantPrincipal, Depends(TenantWith(Scope.TRAIN))]
 UsageReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.USAGE))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]
 Administrator = Annotated[Principal, Depends(TenantAdmin())]

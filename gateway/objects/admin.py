@@ -38,6 +38,8 @@ class TenantLimits(Limits):
     max_batch_lines: Count | None
     max_batch_bytes: Count | None
     batch_tokens_per_day: Count | None
+    max_training_sessions: Count | None
+    max_training_runs: Count | None
 
 
 class Tenant(TypedDict):
@@ -147,6 +149,8 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
             "max_batch_lines": limits.max_batch_lines,
             "max_batch_bytes": limits.max_batch_bytes,
             "batch_tokens_per_day": limits.batch_tokens_per_day,
+            "max_training_sessions": limits.max_training_sessions,
+            "max_training_runs": limits.max_training_runs,
         },
         "signers": list(tenant.signers),
         "created_at": rfc3339(tenant.created_at),

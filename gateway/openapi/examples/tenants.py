@@ -30,6 +30,8 @@ TENANT = {
         "max_batch_lines": None,
         "max_batch_bytes": None,
         "batch_tokens_per_day": 10_000_000,
+        "max_training_sessions": 32,
+        "max_training_runs": 16,
     },
     "signers": ["acme-release"],
     "created_at": THEN,

@@ -48,6 +48,8 @@ class TenantLimitsBody(LimitsBody):
     max_batch_lines: Amount | None = None
     max_batch_bytes: Amount | None = None
     batch_tokens_per_day: Amount | None = None
+    max_training_sessions: Amount | None = None
+    max_training_runs: Amount | None = None
 
 
 class LimitsPatch(Body):

@@ -26,6 +26,7 @@ SCOPES = {
     "adapters:read": "read adapters",
     "adapters:write": "change adapters",
     "finetune": "train adapters",
+    "train": "use the training API",
     "usage": "read usage",
     "admin": "manage keys",
 }

@@ -31,6 +31,8 @@ _LIMITS = LIMITS | {
     "max_batch_lines": "Lines of a batch",
     "max_batch_bytes": "Bytes of a batch",
     "batch_tokens_per_day": "Batch tokens per day",
+    "max_training_sessions": "Training sessions",
+    "max_training_runs": "Training runs",
 }
 
 

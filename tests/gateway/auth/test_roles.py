@@ -36,6 +36,8 @@ from loragate.gateway.dependencies.requirements import (
 from loragate.gateway.grpc.methods import METHODS
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway, serving
 from tests.gateway.stub_engine import StubEngine
+from tests.gateway.tiny_model import MODEL_ID
+from tests.gateway.training.training_objects import training_objects
 
 NO_TENANT = ("anonymous", "malformed", "unknown", "expired", "revoked")
 OPERATORS_ONLY = {
@@ -93,7 +95,7 @@ def test_every_route_declares_its_requirement(config: GatewayConfig) -> None:
         assert isinstance(requirement, Admin | TenantAdmin) == route.path.startswith("/admin/"), route.path
         if isinstance(requirement, Public):
             probes = {"/healthz", "/readyz", "/health", "/ping", "/version"}
-            assert route.path in probes | {"/openapi.json", "/docs", "/docs/{asset}"}
+            assert route.path in probes | {"/api/v1/healthz", "/openapi.json", "/docs", "/docs/{asset}"}
         if isinstance(requirement, AdminOrAnybody):
             assert route.path == "/metrics"
     named = {f"{method} {route.path}": requirement_of(route) for route in routes for method in route.methods}
@@ -293,8 +295,36 @@ async def test_no_tenant_reaches_objects_of_another(
         "file": "adapter_config.json",
         **await _files(gateway),
         "fine_tuning_job_id": await _job(gateway),
+        **await training_objects(store, gateway.tenant_id, key_id),
     }
+    run, session, sampler = names["run_id"], names["session_id"], names["sampler_id"]
+    path = f"tinker://{run}/weights/{names['checkpoint']}"
+    command = {"model_id": run, "seq_id": 1}
     bodies: dict[str, Any] = {
+        "/api/v1/asample": {
+            "sampling_session_id": sampler,
+            "seq_id": 1,
+            "prompt": {"chunks": [{"tokens": [1]}]},
+            "sampling_params": {},
+        },
+        "/api/v1/create_model": {
+            "session_id": session,
+            "model_seq_id": 7,
+            "base_model": MODEL_ID,
+            "lora_config": {"rank": 2},
+        },
+        "/api/v1/create_sampling_session": {"session_id": session, "sampling_session_seq_id": 7},
+        "/api/v1/get_info": {"model_id": run},
+        "/api/v1/load_weights": {**command, "path": path, "optimizer": True},
+        "/api/v1/optim_step": {**command, "adam_params": {}},
+        "/api/v1/retrieve_future": {"request_id": f"{run}:0"},
+        "/api/v1/save_weights": {**command, "path": "x"},
+        "/api/v1/save_weights_external": {**command, "path": "x"},
+        "/api/v1/save_weights_for_sampler": {**command, "path": "x"},
+        "/api/v1/session_heartbeat": {"session_id": session},
+        "/api/v1/sessions/{session_id}/finish": {"reason": {"type": "success"}},
+        "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{checkpoint}/ttl": {"ttl_seconds": 3600},
+        "/api/v1/weights_info": {"tinker_path": path},
         "/v1/adapters/{name}/aliases/{alias}": {"targets": [{"version": 1}]},
         "/v1/adapters/{name}/promote": {"version": 1},
         "/v1/adapters/{name}/versions/{version}": {"status": "disabled"},
@@ -354,6 +384,9 @@ async def _resources(gateway: Gateway, store: Store) -> Any:
             list(await scope.adapters.versions("poet")),
             list(await scope.files.list(Purpose)),
             list(await scope.jobs.list()),
+            await scope.training_sessions.list(offset=0, limit=9),
+            await scope.training_runs.list(offset=0, limit=9),
+            await scope.training_checkpoints.list(None, offset=0, limit=9),
             [(key.id, key.expires_at, key.revoked_at) for key in await admin.keys.list(gateway.tenant_id)],
             await admin.tenants.get(gateway.tenant_id),
             [event.id for event in await admin.audit.list(tenant_id=gateway.tenant_id, limit=100)],

@@ -1,0 +1,1 @@
+"""Training sessions, runs and their commands, checkpoints and samplers."""

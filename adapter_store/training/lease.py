@@ -1,0 +1,186 @@
+"""The lease of a run: what a trainer records, which has no effect once it has lost the lease."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.database.clock import current_time, database_now
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.jobs.lease import LEASE, LeaseLost
+from loragate.adapter_store.quotas import limits_of
+from loragate.adapter_store.tables.training import TrainingCheckpointRow, TrainingCommandRow, TrainingRunRow
+from loragate.adapter_store.training.checkpoints import here
+from loragate.adapter_store.training.objects import (
+    CheckpointPath,
+    Command,
+    CommandKind,
+    Outcome,
+    RequestStatus,
+    TrainingRun,
+)
+from loragate.adapter_store.training.rows import as_text, run_of
+from loragate.adapter_store.training.stored_state import StoredStates
+from loragate.adapter_store.usage.training import TrainingUsage, add_training, training_totals
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run has become with the last of some commands."""
+
+    outcomes: Mapping[int, Outcome]  # by number, consecutive from the next one
+    gradients_failed: bool
+    steps: int = 0  # of the optimizer, that these commands added
+    used: TrainingUsage = TrainingUsage()  # noqa: RUF009 (frozen)
+    amount: int | None = None  # the price of what was used
+    settings: Mapping[str, Any] | None = None  # what the settings became with a loaded adapter
+    failed: bool = False  # the run could not be created
+
+
+@dataclass(frozen=True, slots=True)
+class NewCheckpoint:
+    """A checkpoint whose bytes are stored."""
+
+    path: CheckpointPath
+    digest: str
+    size_bytes: int
+    user_metadata: Mapping[str, str]
+    expires_at: datetime | None
+    state_file: str | None = None
+    adapter: str | None = None
+    version: int | None = None
+
+
+class TrainingLease:
+    """Part of a writing TenantScope."""
+
+    def __init__(self, session: AsyncSession, audit: AuditLog, states: StoredStates) -> None:
+        self._session = session
+        self._audit = audit
+        self._states = states
+
+    async def renew(self, run_ids: Sequence[str], worker: str) -> Mapping[str, TrainingRun]:
+        """Renew leases; return the runs that the worker still holds."""
+        row, until = TrainingRunRow, await current_time(self._session) + LEASE
+        held = row.id.in_(run_ids), row.worker == worker
+        await self._session.execute(update(row).where(*held).values(held_until=until))
+        return {each.id: run_of(each) for each in await self._session.scalars(select(row).where(*held))}
+
+    async def waiting(self, run: TrainingRun, limit: int) -> Sequence[Command]:
+        """Return the next commands whose predecessors are all here; rejected ones are among them."""
+        row = TrainingCommandRow
+        query = select(row).where(row.run_id == run.id, row.seq >= run.next_seq).order_by(row.seq).limit(limit)
+        found = (await self._session.scalars(query)).all()
+        return [_command_of(each) for place, each in enumerate(found) if each.seq == run.next_seq + place]
+
+    async def done_since(self, run: TrainingRun) -> Sequence[Command]:
+        """Return the commands that were run after the last snapshot, in order."""
+        row, first = TrainingCommandRow, -1 if run.snapshot_seq is None else run.snapshot_seq
+        query = select(row).where(row.run_id == run.id, row.seq > first, row.seq < run.next_seq).order_by(row.seq)
+        return [_command_of(each) for each in await self._session.scalars(query)]
+
+    async def record(self, run_id: str, worker: str, progress: Progress, base_model: str) -> None:
+        """Record results and what was used for them together. Raise LeaseLost."""
+        run = await self._held(run_id, worker)
+        for seq, outcome in progress.outcomes.items():
+            failed = outcome.status is RequestStatus.FAILED
+            values = {
+                "status": outcome.status,
+                "result": outcome.result or None,
+                "error": outcome.error if failed else None,
+                "category": outcome.category if failed else None,
+                "finished_at": database_now(),
+            }
+            row = TrainingCommandRow
+            waiting = row.run_id == run_id, row.seq == seq, row.status == RequestStatus.WAITING
+            await self._session.execute(update(row).where(*waiting).values(**values))
+        changes: dict[str, Any] = {
+            "next_seq": max(progress.outcomes, default=run.next_seq - 1) + 1,
+            "gradients_failed": progress.gradients_failed,
+            "steps": run.steps + progress.steps,
+            "trained_tokens": run.trained_tokens + progress.used.tokens,
+        }
+        if progress.settings is not None:
+            changes |= {"settings": as_text(dict(progress.settings)), "rank": progress.settings.get("rank")}
+        if progress.failed:
+            changes |= {"status": "failed"}
+        await self._session.execute(update(TrainingRunRow).where(TrainingRunRow.id == run_id).values(**changes))
+        if progress.used.tokens:
+            now = await current_time(self._session)
+            await add_training(
+                self._session,
+                progress.used,
+                job_id=run_id,
+                base_model=base_model,
+                amount=progress.amount,
+                now=now,
+                key_id=run.key_id,
+            )
+
+    async def exceeded(self) -> str | None:
+        """Return a sentence about the tenant's first limit on training that is used up; None if there is none."""
+        totals = await training_totals(self._session, await current_time(self._session))
+        return totals.exceeded(await limits_of(self._session))
+
+    async def save_snapshot(self, run_id: str, worker: str, seq: int, state: bytes) -> None:
+        """Store the state after the command `seq` in place of the previous one. It must be the first call in a scope.
+        Payloads that no trainer needs any more go. Raise LeaseLost, Conflict (`quota_exceeded`), StorageFull."""
+        async with self._states.stored(f"{run_id}/{seq}", state) as file_id:
+            replaced = (await self._held(run_id, worker)).snapshot_file
+            run, command = TrainingRunRow, TrainingCommandRow
+            taken = {"snapshot_file": file_id, "snapshot_seq": seq}
+            await self._session.execute(update(run).where(run.id == run_id).values(**taken))
+            old = command.run_id == run_id, command.seq <= seq, command.payload.is_not(None)
+            await self._session.execute(update(command).where(*old).values(payload=None))
+        await self._session.commit()
+        await self._states.remove(replaced)
+
+    async def add_checkpoint(self, worker: str, new: NewCheckpoint, *, overwrite: bool) -> None:
+        """Add a checkpoint. Raise LeaseLost, Invalid if there is one of this name and kind."""
+        await self._held(new.path.run_id, worker)
+        row = TrainingCheckpointRow
+        known = await self._session.scalar(select(row).where(*here(new.path)))
+        if known is not None:
+            if not overwrite:
+                words = f"The run has a checkpoint {new.path.name!r}: choose another name, or set `overwrite`."
+                raise Invalid(words, code="checkpoint_exists", param="path")
+            await self._states.discard(known.state_file)
+            await self._session.execute(delete(row).where(*here(new.path)))
+        values = {
+            "run_id": new.path.run_id,
+            "kind": new.path.kind,
+            "name": new.path.name,
+            "state_file": new.state_file,
+            "adapter": new.adapter,
+            "version": new.version,
+            "digest": new.digest,
+            "size_bytes": new.size_bytes,
+            "user_metadata": as_text(dict(new.user_metadata)),
+            "created_at": await current_time(self._session),
+            "expires_at": new.expires_at,
+        }
+        await self._session.execute(insert(row).values(**values))
+        facts = {"digest": new.digest, "size_bytes": new.size_bytes}
+        await self._audit.record("training_checkpoint.create", f"training_checkpoint:{new.path}", after=facts)
+
+    async def release(self, run_ids: Sequence[str], worker: str) -> None:
+        """Give runs back, so that any trainer may hold them."""
+        row = TrainingRunRow
+        held = row.id.in_(run_ids), row.worker == worker
+        await self._session.execute(update(row).where(*held).values(worker=None, held_until=None))
+
+    async def _held(self, run_id: str, worker: str) -> TrainingRun:
+        row = TrainingRunRow
+        held = row.id == run_id, row.worker == worker, row.held_until > database_now()
+        found = await self._session.scalar(select(row).where(*held).with_for_update())
+        if found is None:
+            raise LeaseLost("This trainer does not hold the run any more.")
+        return run_of(found)
+
+
+def _command_of(row: TrainingCommandRow) -> Command:
+    return Command(row.seq, CommandKind(row.kind), row.payload or b"", RequestStatus(row.status))

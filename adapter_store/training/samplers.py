@@ -1,0 +1,100 @@
+"""The samplers of one tenant's sessions, and the requests to them."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.database.clock import current_time, database_now
+from loragate.adapter_store.errors import Invalid, NotFound
+from loragate.adapter_store.tables.training import SampleRow, SamplerRow
+from loragate.adapter_store.training.objects import Outcome, RequestStatus, Sampler
+from loragate.adapter_store.training.rows import outcome_of, sampler_of
+
+SAMPLE_LEASE = timedelta(seconds=60)
+
+
+class TrainingSamplers:
+    """Part of a TenantScope."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def create(self, sampler: Sampler) -> Sampler:
+        """Create a sampler; the same one again is the same. Raise Invalid if the session has another with its id."""
+        known = await self._find(sampler.id)
+        if known is None:
+            values = {
+                "id": sampler.id,
+                "session_id": sampler.session_id,
+                "model_path": sampler.model_path,
+                "adapter": sampler.adapter,
+                "version": sampler.version,
+                "digest": sampler.digest,
+                "size_bytes": sampler.size_bytes,
+                "created_at": await current_time(self._session),
+            }
+            await self._session.execute(insert(SamplerRow).values(**values))
+        elif known != sampler:
+            words = "The session has another sampler with this number."
+            raise Invalid(words, code="seq_id_reused", param="sampling_session_seq_id")
+        return sampler
+
+    async def get(self, sampler_id: str) -> Sampler:
+        """Return a sampler. Raise NotFound, also once its session has ended."""
+        found = await self._find(sampler_id)
+        if found is None:
+            words = "The sampling session does not exist, or its session has ended."
+            raise NotFound(words, code="sampler_not_found", param="sampling_session_id")
+        return found
+
+    async def of_session(self, session_id: str) -> Sequence[str]:
+        """Return the ids of a session's samplers."""
+        query = select(SamplerRow.id).where(SamplerRow.session_id == session_id).order_by(SamplerRow.created_at)
+        return (await self._session.scalars(query)).all()
+
+    async def submit(self, sampler_id: str, seq: int, request: bytes, worker: str) -> bool:
+        """Record a request that `worker` will run; return False if it is known. Raise Invalid for other content."""
+        row, digest = SampleRow, hashlib.sha256(request).digest()
+        known = await self._session.scalar(select(row).where(row.sampler_id == sampler_id, row.seq == seq))
+        if known is not None:
+            if known.digest != digest:
+                words = f"The request {seq} of this sampler was sent before with other content."
+                raise Invalid(words, code="seq_id_reused", param="seq_id")
+            return False
+        now = await current_time(self._session)
+        values = {"status": RequestStatus.WAITING, "worker": worker, "held_until": now + SAMPLE_LEASE}
+        place = {"sampler_id": sampler_id, "seq": seq, "digest": digest, "created_at": now}
+        await self._session.execute(insert(row).values(**place, **values))
+        return True
+
+    async def finish(self, sampler_id: str, seq: int, worker: str, outcome: Outcome) -> None:
+        """Record the result of a request that `worker` ran."""
+        row, failed = SampleRow, outcome.status is RequestStatus.FAILED
+        values = {
+            "status": outcome.status,
+            "result": outcome.result or None,
+            "error": outcome.error if failed else None,
+            "category": outcome.category if failed else None,
+            "finished_at": database_now(),
+        }
+        held = row.sampler_id == sampler_id, row.seq == seq, row.worker == worker
+        await self._session.execute(update(row).where(*held, row.status == RequestStatus.WAITING).values(**values))
+
+    async def outcomes(self, sampler_id: str, numbers: Iterable[int]) -> Mapping[int, Outcome | None]:
+        """Return what is known of requests, by their numbers; None for one whose gateway died."""
+        row, now = SampleRow, await current_time(self._session)
+        query = select(row).where(row.sampler_id == sampler_id, row.seq.in_(list(numbers)))
+        found = await self._session.scalars(query)
+        return {
+            each.seq: None if each.status == RequestStatus.WAITING and each.held_until < now else outcome_of(each)
+            for each in found
+        }
+
+    async def _find(self, sampler_id: str) -> Sampler | None:
+        row = None
+        if len(sampler_id) <= 128:
+            row = await self._session.scalar(select(SamplerRow).where(SamplerRow.id == sampler_id))
+        return None if row is None else sampler_of(row)

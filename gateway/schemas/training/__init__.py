@@ -1,0 +1,1 @@
+"""Bodies of the training API, as the Tinker SDK sends them."""

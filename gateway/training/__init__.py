@@ -1,0 +1,1 @@
+"""The training API: what its routes do."""

@@ -1,0 +1,1 @@
+"""The trainer's process: runs the commands of all tenants' training runs."""

@@ -1,0 +1,41 @@
+"""The computation of a trainer, in a thread of its own, and the memory that runs take there."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from loragate.trainer.trainer import Trainer
+
+T = TypeVar("T")
+
+
+class Compute:
+    """Runs one computation at a time. Runs use at most `max_bytes` of memory together."""
+
+    def __init__(self, trainer: Trainer, max_bytes: int) -> None:
+        self.trainer = trainer
+        self._max_bytes = max_bytes
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
+
+    async def run(self, work: Callable[[Trainer], T]) -> T:
+        """Return the result of `work`, which gets the trainer."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self.trainer)
+
+    def has_room(self, needed: int) -> bool:
+        """Return whether a run of so many bytes fits beside the loaded ones."""
+        return self.used + needed <= self._max_bytes
+
+    @property
+    def used(self) -> int:
+        """The bytes of all loaded runs."""
+        return sum(map(self.trainer.bytes_of, self.loaded))
+
+    @property
+    def loaded(self) -> Collection[str]:
+        """The ids of the runs in memory."""
+        return self.trainer.run_ids
+
+    def close(self) -> None:
+        """Wait for the computation that runs."""
+        self._thread.shutdown()

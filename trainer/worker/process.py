@@ -1,0 +1,100 @@
+"""The trainer's process: runs commands until it receives a signal."""
+
+import asyncio
+import logging
+import os
+import signal
+
+import torch
+
+from loragate.adapter_store.notices.wakeups import Wakeups
+from loragate.adapter_store.store import Store
+from loragate.engine.config import EngineConfig
+from loragate.finetune.worker.engine_link import EngineLink, connect_engine
+from loragate.finetune.worker.served_model import served_model
+from loragate.finetune.worker.worker_pidfile import write_pidfile
+from loragate.trainer.trainer import Trainer
+from loragate.trainer.worker.adapters import AdapterStorage
+from loragate.trainer.worker.commands import Commands
+from loragate.trainer.worker.compute import Compute
+from loragate.trainer.worker.config import TrainerConfig
+from loragate.trainer.worker.loop import TRAINER, TrainerLoop
+
+log = logging.getLogger(__name__)
+
+_NICENESS = 10  # serving takes precedence
+
+
+def run(config: TrainerConfig) -> None:
+    """Run until SIGTERM or SIGINT, then give all runs back. Raise StoreError, ModelRejected."""
+    os.nice(_NICENESS)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    asyncio.run(_serve_until_signal(config))
+
+
+async def _serve_until_signal(config: TrainerConfig) -> None:
+    work = asyncio.ensure_future(serve(config))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.result()
+
+
+async def serve(config: TrainerConfig) -> None:
+    """Serve until cancelled."""
+    store = await Store.open(
+        config.database_url,
+        config.blob_url,
+        config.secret_key,
+        previous_secret_keys=config.previous_secret_keys,
+        min_free=config.min_free_bytes,
+        signatures=config.signatures,
+    )
+    wakeups = Wakeups(config.wakeup_dir, TRAINER)
+    try:
+        async with store.admin(write=True) as admin:
+            await admin.training_queue.release_all(config.name)
+        async with connect_engine(config, store) as engine:
+            wakeups.open()
+            await _run(config, store, engine, wakeups)
+    finally:
+        wakeups.close()
+        await store.close()
+
+
+async def _run(config: TrainerConfig, store: Store, engine: EngineLink, wakeups: Wakeups) -> None:
+    manifest = await engine.manifest()
+    model = await asyncio.to_thread(served_model, config.model, manifest, config.workspace)
+    rank = min(config.max_rank, manifest.max_lora_rank)
+    base = EngineConfig(
+        model=str(model.folder),
+        listen="",
+        cache_dir=config.workspace,
+        device=config.device,
+        dtype=config.dtype,
+        max_lora_rank=rank,
+    )
+    trainer = await asyncio.to_thread(
+        lambda: Trainer.load(
+            model.folder, base, checkpointing=config.checkpointing, max_step_tokens=config.max_step_tokens
+        )
+    )
+    compute = Compute(trainer, config.max_bytes)
+    adapters = AdapterStorage(store, manifest.model_id, engine)
+    loop = TrainerLoop(
+        store=store,
+        compute=compute,
+        commands=Commands(store, compute, adapters, rank),
+        config=config,
+        wakeups=wakeups,
+        base_model=manifest.model_id,
+    )
+    write_pidfile(config.workspace)
+    log.info("trainer ready: %s", manifest.model_id)
+    try:
+        await loop.run()
+    finally:
+        compute.close()
