@@ -87,7 +87,7 @@ class LoraGroup:
         return y
 
     def forward(self, x: Tensor, segments: Sequence[Segment]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the outputs of all members, and x @ Aᵀ of each segment that has an adapter here."""
+        """Return the outputs of all members, and for each adapter here, and each member, scaling · x @ Aᵀ."""
         outputs = [base.forward(x) for base in self.bases]
         half = x.dtype != torch.float32
         sums = [y.float() for y in outputs] if half else outputs
@@ -98,9 +98,9 @@ class LoraGroup:
                 continue
             h = multiply(x[segment.start : segment.stop].float(), factors.a.t())
             for part in factors.members:
-                y = sums[part.member][segment.start : segment.stop]
-                multiply(h[:, part.ranks], part.b.t(), y, part.scaling)
-            shrunk.append(h)
+                scaled = h[:, part.ranks] * part.scaling
+                multiply(scaled, part.b.t(), sums[part.member][segment.start : segment.stop])
+                shrunk.append(scaled)
         return [y.to(x.dtype) for y in sums] if half else outputs, shrunk
 
     def backward(
@@ -121,14 +121,14 @@ class LoraGroup:
             factors = segment.weights.get(self.number)
             if factors is None:
                 continue
-            h = next(remaining)
             rows = slice(segment.start, segment.stop)
-            dy = {part.member: gradients[part.member][rows].float() for part in factors.members}
-            dh = torch.empty_like(h)
-            for part in factors.members:
-                dh[:, part.ranks] = multiply(dy[part.member], part.b, alpha=part.scaling)
+            dy = [gradients[part.member][rows].float() for part in factors.members]
+            dh = torch.cat(
+                [multiply(g, part.b).mul_(part.scaling) for g, part in zip(dy, factors.members, strict=True)], dim=1
+            )
             if wide is not None:
                 multiply(dh, factors.a, wide[rows])
+            h = [next(remaining) for _ in factors.members]
             self._add_gradient(segment, x[rows].float(), h, dh, dy)
         return wide.to(x.dtype) if half and wide is not None else wide
 
@@ -138,15 +138,15 @@ class LoraGroup:
             dx.add_(base.backward(gradient))
         return dx
 
-    def _add_gradient(self, segment: Segment, x: Tensor, h: Tensor, dh: Tensor, dy: dict[int, Tensor]) -> None:
+    def _add_gradient(self, segment: Segment, x: Tensor, h: Sequence[Tensor], dh: Tensor, dy: Sequence[Tensor]) -> None:
         sums = None if segment.gradient is None else segment.gradient[self.number]
         if sums is None:
             return
         for start, stop in segment.pieces:
             rows = slice(start - segment.start, stop - segment.start)
             add_outer(sums.a, dh[rows], x[rows])
-            for part in sums.members:
-                add_outer(part.b, dy[part.member][rows], h[rows, part.ranks], part.scaling)
+            for index, part in enumerate(sums.members):
+                add_outer(part.b, dy[index][rows], h[index][rows])
 
 
 class _GroupProduct(torch.autograd.Function):

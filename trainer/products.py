@@ -13,31 +13,30 @@ SUM_BLOCK = 256  # terms of a row's sum
 PIECE_ROWS = 128  # rows of one sequence that a gradient sums at a time
 
 
-def multiply(x: Tensor, w: Tensor, out: Tensor | None = None, alpha: float = 1.0) -> Tensor:
-    """Return x [rows, n] @ w [n, m], or add alpha times the product to `out` in place.
+def multiply(x: Tensor, w: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return x [rows, n] @ w [n, m], or add it to `out` in place.
+
+    A factor is not among the arguments: the library applies it before or after the sum, by the shape.
 
     In half precision the library sums in single precision; a block would round what it adds to.
     """
     terms = x.shape[1]
     if terms <= SUM_BLOCK or x.dtype != torch.float32:
-        return _add(x, w, out, alpha)
+        return _add(x, w, out)
     for start in range(0, terms, SUM_BLOCK):
-        out = _add(x[:, start : start + SUM_BLOCK], w[start : start + SUM_BLOCK], out, alpha)
+        out = _add(x[:, start : start + SUM_BLOCK], w[start : start + SUM_BLOCK], out)
     assert out is not None
     return out
 
 
-def _add(x: Tensor, w: Tensor, out: Tensor | None, alpha: float) -> Tensor:
-    if out is not None:
-        return out.addmm_(x, w, alpha=alpha)
-    product = torch.mm(x, w)
-    return product if alpha == 1 else product.mul_(alpha)
+def _add(x: Tensor, w: Tensor, out: Tensor | None) -> Tensor:
+    return torch.mm(x, w) if out is None else out.addmm_(x, w)
 
 
-def add_outer(out: Tensor, left: Tensor, right: Tensor, alpha: float = 1.0) -> None:
-    """Add alpha · leftᵀ [n, rows] @ right [rows, m] to `out`, for at most PIECE_ROWS rows of one sequence."""
+def add_outer(out: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add leftᵀ [n, rows] @ right [rows, m] to `out`, for at most PIECE_ROWS rows of one sequence."""
     assert left.shape[0] <= PIECE_ROWS
-    out.addmm_(left.t(), right, alpha=alpha)
+    out.addmm_(left.t(), right)
 
 
 def aligned(x: Tensor) -> Tensor:
