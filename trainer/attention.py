@@ -1,9 +1,9 @@
 """Attention of each sequence to itself, behind transformers' attention interface, with its derivative.
 
 Sequences of one padded length are computed together, as batched products of tiles of at most 128 queries and 128 keys.
-The library computes each product of such a batch as a whole, so that no sequence depends on another, nor on the number of
-threads; PyTorch's fused attention does so in its forward pass only. The backward pass computes the softmax again (Dao et
-al., 2022, arXiv:2205.14135, section 3.1), so memory grows with a sequence's length and not with its square.
+The library computes each product of such a batch as a whole, so that no sequence depends on another, nor on the number
+of threads; PyTorch's fused attention does so in its forward pass only. The backward pass computes the softmax again
+(Dao et al., 2022, arXiv:2205.14135, section 3.1), so memory grows with a sequence's length and not with its square.
 """
 
 from collections.abc import Iterator
