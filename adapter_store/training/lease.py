@@ -121,10 +121,11 @@ class TrainingLease:
                 key_id=run.key_id,
             )
 
-    async def exceeded(self) -> str | None:
-        """Return a sentence about the tenant's first limit on training that is used up; None if there is none."""
+    async def exceeded(self, pending: int) -> str | None:
+        """Return a sentence about the tenant's first limit on training that is used up, with `pending` tokens that are
+        not recorded yet; None if there is none."""
         totals = await training_totals(self._session, await current_time(self._session))
-        return totals.exceeded(await limits_of(self._session))
+        return totals.plus(TrainingUsage(pending)).exceeded(await limits_of(self._session))
 
     async def save_snapshot(self, run_id: str, worker: str, seq: int, state: bytes) -> None:
         """Store the state after the command `seq` in place of the previous one. It must be the first call in a scope.

@@ -26,6 +26,10 @@ class TrainingUsage:
     tokens: int = 0
     milliseconds: int = 0
 
+    def plus(self, other: "TrainingUsage") -> "TrainingUsage":
+        """Return the sum of both."""
+        return TrainingUsage(self.tokens + other.tokens, self.milliseconds + other.milliseconds)
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingTotals:
@@ -34,6 +38,10 @@ class TrainingTotals:
     job: TrainingUsage = TrainingUsage()
     day: TrainingUsage = TrainingUsage()
     month: TrainingUsage = TrainingUsage()
+
+    def plus(self, used: TrainingUsage) -> "TrainingTotals":
+        """Return the totals with what is not recorded yet."""
+        return TrainingTotals(self.job, self.day.plus(used), self.month.plus(used))
 
     def exceeded(self, limits: TenantLimits) -> str | None:
         """Return a sentence about the first limit that is used up; None if there is something left of all."""

@@ -182,7 +182,8 @@ class TrainerLoop:
                     break
                 if chosen and room <= 0:
                     break
-                request = await self._checked(held, command)
+                pending = sum(_tokens(each) for owner, _, each in chosen if owner.tenant_id == held.tenant_id)
+                request = await self._checked(held, command, pending)
                 if isinstance(request, Outcome):
                     if not any(each is held for each, _, _ in chosen):
                         rejected[held.id] = Progress({command.seq: request}, gradients_failed=True)
@@ -195,14 +196,15 @@ class TrainerLoop:
         if chosen:
             await self._compute_together(chosen)
 
-    async def _checked(self, held: HeldRun, command: Command) -> ForwardBackward | Outcome:
+    async def _checked(self, held: HeldRun, command: Command, pending: int) -> ForwardBackward | Outcome:
+        """Return a request that can be computed. `pending` tokens of its tenant are computed with it."""
         try:
             request = forward_backward(held.id, command.payload)
             self._compute.trainer.check(request.data, request.loss_fn, request.loss_config)
         except TrainingRejected as error:
             return Outcome.failed(str(error))
         async with self._store.tenant(held.tenant_id) as scope:
-            exceeded = await scope.training_lease.exceeded()
+            exceeded = await scope.training_lease.exceeded(pending)
         return request if exceeded is None else Outcome.failed(exceeded)
 
     async def _compute_together(self, chosen: Sequence[tuple[HeldRun, Command, ForwardBackward]]) -> None:

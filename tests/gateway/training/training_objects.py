@@ -1,4 +1,4 @@
-"""A session of the training API with a run, a checkpoint, a sampler and a sample, as another tenant may look for them."""
+"""A session of the training API with a run, a checkpoint, a sampler and a sample, for tests of what others see."""
 
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.training.lease import NewCheckpoint

@@ -1,0 +1,203 @@
+"""A trainer's loop: the order of commands, what fails with what, recovery to the same bits, turns, memory, usage."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from safetensors.numpy import load
+
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.training import queue
+from loragate.adapter_store.training.objects import CommandKind, ErrorCategory, RequestStatus
+from loragate.adapter_store.usage.query import Grouping, UsageQuery
+from tests.trainer.worker.training_world import Client, World, bad_datum, datum
+
+TOKENS = 12
+
+
+async def train(client: Client, steps: int, *, first: int = 1, seed: int = 0) -> None:
+    """Send so many steps, of two requests each, all at once."""
+    for step in range(steps):
+        seq = first + 3 * step
+        await client.forward_backward(seq, datum(seed + step), datum(seed + step + 50))
+        await client.forward_backward(seq + 1, datum(seed + step + 100))
+        await client.optim_step(seq + 2)
+
+
+async def state_of(client: Client, seq: int) -> dict[str, bytes]:
+    """Return the weights and moments after all commands before `seq`."""
+    await client.save(seq, CommandKind.SAVE_STATE, f"at-{seq}")
+    outcome = await client.outcome(seq)
+    assert outcome.status is RequestStatus.DONE, outcome.error
+    async with client.world.store.tenant(client.tenant_id) as scope:
+        checkpoint = await scope.training_checkpoints.get(f"tinker://{client.run_id}/weights/at-{seq}")
+        assert checkpoint.state_file is not None
+        state = load(await scope.training_states.read(checkpoint.state_file))
+    return {name: array.tobytes() for name, array in state.items()}
+
+
+async def test_commands_run_in_the_order_of_their_numbers(world: World) -> None:
+    straight, mixed = await world.client(0), await world.client(1)
+    await train(straight, 2)
+    await mixed.optim_step(6)
+    await mixed.forward_backward(5, datum(101))
+    await mixed.forward_backward(2, datum(100))
+    await mixed.optim_step(3)
+    async with world.training():
+        await asyncio.sleep(0.3)
+        waiting = await mixed.outcomes(0, 2, 3, 5, 6)
+        assert [waiting[seq].status for seq in (0, 2)] == [RequestStatus.DONE, RequestStatus.WAITING]
+        await mixed.forward_backward(4, datum(1), datum(51))
+        await mixed.forward_backward(1, datum(0), datum(50))
+        await mixed.forward_backward(1, datum(0), datum(50))  # again: the same request
+        with pytest.raises(Invalid, match="other content"):
+            await mixed.forward_backward(1, datum(7))
+        assert await mixed.loss(5) == await straight.loss(5)
+        assert await state_of(mixed, 7) == await state_of(straight, 7)
+
+
+async def test_a_failed_request_takes_its_step_with_it(world: World) -> None:
+    client, reference = await world.client(0), await world.client(1)
+    await client.forward_backward(1, datum(1))
+    await client.forward_backward(2, bad_datum())
+    await client.optim_step(3)
+    await client.forward_backward(4, datum(2))
+    await client.optim_step(5)
+    await client.optim_step(6)
+    await client.send(7, CommandKind.OPTIM_STEP, b"{}", rejected="no such field")
+    await reference.forward_backward(1, datum(2))
+    await reference.optim_step(2)
+    async with world.training():
+        outcomes = {seq: await client.outcome(seq) for seq in range(1, 8)}
+        assert [outcomes[seq].status.value for seq in range(1, 8)] == [
+            "done",
+            "failed",
+            "failed",
+            "done",
+            "done",
+            "failed",
+            "failed",
+        ]
+        assert "data[0].loss_fn_inputs.weights" in outcomes[2].error
+        assert "forward_backward before" in outcomes[3].error
+        assert "no gradient" in outcomes[6].error
+        assert {outcomes[seq].category for seq in (2, 3, 6, 7)} == {ErrorCategory.USER}
+        assert await state_of(client, 8) == await state_of(reference, 3)
+
+
+async def test_a_killed_trainer_is_continued_to_the_bit(world: World) -> None:
+    """With snapshots and between them; what was done is neither lost nor counted twice."""
+    reference, client = await world.client(0), await world.client(1)
+    await train(reference, 5)
+    async with world.training():
+        expected = await state_of(reference, 16)
+    await train(client, 5)
+    for kill in range(4):
+        loop = world.loop(f"t{kill}", snapshot_steps=2)
+        task = asyncio.create_task(loop.run())
+        await client.outcome(1 + 4 * kill)
+        task.cancel()  # anywhere, and without a word to the store
+        with suppress(asyncio.CancelledError):
+            await task
+        world.forget()
+    async with world.training("last"):
+        assert await state_of(client, 16) == expected
+        assert [await client.loss(seq) for seq in (1, 8, 14)] == [await reference.loss(seq) for seq in (1, 8, 14)]
+    now, day = utc_now(), timedelta(days=1)
+    query = UsageQuery(now - day, now + day, frozenset({Grouping.ENDPOINT}))
+    for tenant_id in world.tenants:
+        async with world.store.tenant(tenant_id) as scope:
+            used = await scope.usage.totals(query)
+        assert used.training_tokens == 5 * 3 * TOKENS
+
+
+async def test_runs_are_stored_and_unloaded_when_memory_is_short(world: World) -> None:
+    clients = [await world.client(each % 2, seed=each) for each in range(3)]
+    for client in clients:
+        await train(client, 1)
+    async with world.training():
+        expected = [await state_of(client, 4) for client in clients]
+    again = [await world.client(each % 2, seed=each) for each in range(3)]
+    async with world.training(max_bytes=1):
+        for client in again:
+            await train(client, 1)
+        assert [await state_of(client, 4) for client in again] == expected
+        assert len(world.trainer.run_ids) == 1
+
+
+async def test_samplers_with_and_without_a_name(world: World) -> None:
+    client = await world.client()
+    await train(client, 1)
+    await client.save(4, CommandKind.SAVE_SAMPLER, None, sampler_number=3)
+    await client.save(5, CommandKind.SAVE_SAMPLER, "final", sampler_number=None)
+    await client.save(6, CommandKind.SAVE_SAMPLER, "final", sampler_number=None)
+    await client.save(7, CommandKind.SAVE_EXTERNAL, "files")
+    async with world.training():
+        assert (await client.outcome(5)).status is RequestStatus.DONE
+        assert "final" in (await client.outcome(6)).error
+        assert (await client.outcome(7)).status is RequestStatus.DONE
+    async with world.store.tenant(client.tenant_id) as scope:
+        sampler = await scope.training_samplers.get(f"{client.session_id}:sample:3")
+        checkpoint = await scope.training_checkpoints.get(f"tinker://{client.run_id}/sampler_weights/final")
+        assert checkpoint.adapter is not None
+        route = await scope.adapters.route(checkpoint.adapter, alias="final")
+        (version,) = (await scope.adapters.versions(checkpoint.adapter)).items
+        names = [adapter.name for adapter in (await scope.adapters.list()).items]
+    assert sampler.digest == checkpoint.digest == route.pick().digest
+    assert version.lineage.source == client.run_id
+    assert names == [checkpoint.adapter]  # the unnamed one is no adapter
+    stored = await world.store.open_adapter(client.tenant_id, sampler.digest or "")
+    assert b"lora_A" in b"".join([chunk async for chunk in stored.tensors])
+    async with world.store.tenant(client.tenant_id, write=True) as scope:
+        await scope.training_sessions.finish(client.session_id, "success")
+        assert await scope.training_samplers.of_session(client.session_id) == []
+
+
+async def test_runs_continue_from_states_and_adapters(world: World) -> None:
+    client = await world.client()
+    await train(client, 1)
+    async with world.training():
+        state = await state_of(client, 4)
+        other = await world.client()
+        path = f"tinker://{client.run_id}/weights/at-4"
+        await other.send(1, CommandKind.LOAD, b'{"path": "%s", "optimizer": true}' % path.encode())
+        assert (await other.outcome(1)).status is RequestStatus.DONE
+        assert await state_of(other, 2) == state
+        stranger = await world.client(1)
+        await stranger.send(1, CommandKind.LOAD, b'{"path": "%s", "optimizer": true}' % path.encode())
+        assert "does not exist" in (await stranger.outcome(1)).error
+
+
+async def test_a_gap_that_is_never_filled_fails_what_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await world.client()
+    await client.optim_step(3)
+    async with world.training():
+        await client.outcome(0)
+        async with world.store.admin(write=True) as admin:
+            assert await admin.training_queue.fail_gaps() == 0
+        monkeypatch.setattr(queue, "GAP_PATIENCE", timedelta(0))
+        async with world.store.admin(write=True) as admin:
+            assert await admin.training_queue.has_gaps()
+            assert await admin.training_queue.fail_gaps() == 1
+        outcome = await client.outcome(3)
+        assert outcome.category is ErrorCategory.USER
+        assert "never arrived" in outcome.error
+        await client.forward_backward(4, datum(1))
+        await client.forward_backward(5, datum(1))
+        await client.optim_step(6)
+        assert "forward_backward before" in (await client.outcome(6)).error
+
+
+async def test_a_used_up_limit_fails_the_request(world: World) -> None:
+    client = await world.client()
+    async with world.store.admin(write=True) as admin:
+        await admin.tenants.update(client.tenant_id, limits={"training_tokens_per_day": TOKENS})
+    await client.forward_backward(1, datum(1))
+    await client.forward_backward(2, datum(1))
+    async with world.training():
+        await client.loss(1)
+        failed = await client.outcome(2)
+    assert failed.status is RequestStatus.FAILED
+    assert "training_tokens_per_day" in failed.error
