@@ -21,9 +21,11 @@ from loragate.adapter_store.training.objects import (
     CommandKind,
     Outcome,
     RequestStatus,
+    Sampler,
     TrainingRun,
 )
 from loragate.adapter_store.training.rows import as_text, run_of
+from loragate.adapter_store.training.samplers import TrainingSamplers
 from loragate.adapter_store.training.stored_state import StoredStates
 from loragate.adapter_store.usage.training import TrainingUsage, add_training, training_totals
 
@@ -39,6 +41,7 @@ class Progress:
     amount: int | None = None  # the price of what was used
     settings: Mapping[str, Any] | None = None  # what the settings became with a loaded adapter
     failed: bool = False  # the run could not be created
+    sampler: Sampler | None = None  # to create with the results
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,9 @@ class TrainingLease:
         query = select(row).where(row.run_id == run.id, row.seq > first, row.seq < run.next_seq).order_by(row.seq)
         return [_command_of(each) for each in await self._session.scalars(query)]
 
-    async def record(self, run_id: str, worker: str, progress: Progress, base_model: str) -> None:
-        """Record results and what was used for them together. Raise LeaseLost."""
+    async def record(self, run_id: str, worker: str, progress: Progress, base_model: str) -> TrainingRun:
+        """Record results and what was used for them together; return the run. Raise LeaseLost, and Invalid for a
+        sampler whose number has another."""
         run = await self._held(run_id, worker)
         for seq, outcome in progress.outcomes.items():
             failed = outcome.status is RequestStatus.FAILED
@@ -108,7 +112,10 @@ class TrainingLease:
             changes |= {"settings": as_text(dict(progress.settings)), "rank": progress.settings.get("rank")}
         if progress.failed:
             changes |= {"status": "failed"}
-        await self._session.execute(update(TrainingRunRow).where(TrainingRunRow.id == run_id).values(**changes))
+        changed = update(TrainingRunRow).where(TrainingRunRow.id == run_id).values(**changes)
+        (after,) = await self._session.scalars(changed.returning(TrainingRunRow))
+        if progress.sampler is not None:
+            await TrainingSamplers(self._session).create(progress.sampler)
         if progress.used.tokens:
             now = await current_time(self._session)
             await add_training(
@@ -120,6 +127,7 @@ class TrainingLease:
                 now=now,
                 key_id=run.key_id,
             )
+        return run_of(after)
 
     async def exceeded(self, pending: int) -> str | None:
         """Return a sentence about the tenant's first limit on training that is used up, with `pending` tokens that are

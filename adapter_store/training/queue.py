@@ -1,6 +1,6 @@
 """The runs of all tenants that have commands to run, from which trainers claim."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -66,7 +66,7 @@ class TrainingQueue:
         query = select(run.id).where(run.status.in_(_CLAIMABLE), _is_free(), _has_command(), alive).limit(1)
         return await self._session.scalar(query) is not None
 
-    async def ready(self, worker: str) -> Collection[str]:
+    async def ready(self, worker: str) -> Set[str]:
         """Return the ids of the worker's runs that have a command to run."""
         run = TrainingRunRow
         query = select(run.id).where(run.worker == worker, run.status != RunStatus.PAUSED, _has_command())

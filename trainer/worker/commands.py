@@ -131,10 +131,8 @@ class Commands:
                 digest=staged.digest,
                 size_bytes=staged.size_bytes,
             )
-            async with self._store.tenant(held.tenant_id, write=True) as scope:
-                await scope.training_sessions.require(sampler.session_id)
-                await scope.training_samplers.create(sampler)
-            return _done(held, command, {"sampling_session_id": sampler.id, "type": "save_weights_for_sampler"})
+            response = {"sampling_session_id": sampler.id, "type": "save_weights_for_sampler"}
+            return replace(_done(held, command, response), sampler=sampler)
         path = CheckpointPath(held.id, CheckpointKind.SAMPLER, given["name"])
         async with self._store.tenant(held.tenant_id) as scope:
             known = await scope.training_checkpoints.find(path)

@@ -5,8 +5,9 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from loragate.adapter_store.errors import NotFound, StoreError
+from loragate.adapter_store.errors import Invalid, NotFound, StoreError
 from loragate.adapter_store.jobs.lease import LEASE, LeaseLost
 from loragate.adapter_store.notices.wakeups import Wakeups
 from loragate.adapter_store.store import Store
@@ -90,7 +91,6 @@ class TrainerLoop:
     async def _turn(self) -> bool:
         """Do the next piece of work; return whether there was any."""
         await self._renew()
-        await self._claim()
         waiting = await self._read_waiting()
         if not waiting:
             await self._unload_idle()
@@ -108,9 +108,6 @@ class TrainerLoop:
         return True
 
     async def _claim(self) -> None:
-        async with self._store.admin() as admin:
-            if not await admin.training_queue.waits():
-                return
         async with self._store.admin(write=True) as admin:
             claims = await admin.training_queue.claim(self._config.name, _CLAIMED)
         for claim in claims:
@@ -121,7 +118,11 @@ class TrainerLoop:
 
     async def _read_waiting(self) -> dict[str, Sequence[Command]]:
         async with self._store.admin() as admin:
+            others_wait = await admin.training_queue.waits()
             ready = await admin.training_queue.ready(self._config.name)
+        if others_wait:
+            await self._claim()
+            ready = ready | self._held.keys()
         waiting = {}
         for run_id in ready:
             held = self._held.get(run_id)
@@ -269,10 +270,14 @@ class TrainerLoop:
         """Record results, and read the run as it is then."""
         try:
             async with self._store.tenant(held.tenant_id, write=True) as scope:
-                await scope.training_lease.record(held.id, held.worker, progress, self._base_model)
-                held.run = await scope.training_runs.get(held.id)
+                held.run = await scope.training_lease.record(held.id, held.worker, progress, self._base_model)
         except (LeaseLost, NotFound):
             await self._drop(held.id)
+            return
+        except Invalid as error:  # the sampler's number has another sampler
+            failed = Outcome.failed(error.message)
+            outcomes = dict.fromkeys(progress.outcomes, failed)
+            await self._record(held, replace(progress, outcomes=outcomes, sampler=None))
             return
         except StoreError:
             await self._drop(held.id)  # what memory holds may be ahead of what is recorded

@@ -134,10 +134,13 @@ async def test_samplers_with_and_without_a_name(world: World) -> None:
     await client.save(5, CommandKind.SAVE_SAMPLER, "final", sampler_number=None)
     await client.save(6, CommandKind.SAVE_SAMPLER, "final", sampler_number=None)
     await client.save(7, CommandKind.SAVE_EXTERNAL, "files")
+    await train(client, 1, first=8)
+    await client.save(11, CommandKind.SAVE_SAMPLER, None, sampler_number=3)
     async with world.training():
         assert (await client.outcome(5)).status is RequestStatus.DONE
         assert "final" in (await client.outcome(6)).error
         assert (await client.outcome(7)).status is RequestStatus.DONE
+        assert "another sampler" in (await client.outcome(11)).error
     async with world.store.tenant(client.tenant_id) as scope:
         sampler = await scope.training_samplers.get(f"{client.session_id}:sample:3")
         checkpoint = await scope.training_checkpoints.get(f"tinker://{client.run_id}/sampler_weights/final")
