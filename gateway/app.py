@@ -87,6 +87,7 @@ from loragate.gateway.routes.training import commands as training_commands
 from loragate.gateway.routes.training import runs as training_runs
 from loragate.gateway.routes.training import sampling as training_sampling
 from loragate.gateway.routes.training import sessions as training_sessions
+from loragate.gateway.routes.training import tokenizer as hub_tokenizer
 from loragate.gateway.services import Services
 from loragate.gateway.training.futures import Futures
 from loragate.gateway.training.samples import GATEWAY, Samples
@@ -156,7 +157,7 @@ def _routes() -> list[BaseRoute]:
     from them at the first request is the same for all applications of a process."""
     inference = (chat, completions, messages, responses, embeddings, tokens)
     tenants = (models, aliases, adapters, releases, imports, files, uploads, batches, fine_tuning, usage, whoami)
-    training = (training_sampling, training_commands, training_sessions, training_runs, training_client)
+    training = (training_sampling, training_commands, training_sessions, training_runs, training_client, hub_tokenizer)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     router = APIRouter()
     for module in (*inference, health, metrics, *tenants, *operators, *training, docs):

@@ -15,6 +15,7 @@ GAP_PATIENCE = timedelta(minutes=6)
 
 _CHECKPOINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PATH = "tinker://"
+_RUN = ":train:"
 
 
 class RunStatus(StrEnum):
@@ -124,7 +125,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPath:
-    """`tinker://{run}/{kind}/{name}`."""
+    """`tinker://{run}/{kind}/{name}`; in place of the run there may be an adapter, whose alias or version `name` is."""
 
     run_id: str
     kind: CheckpointKind
@@ -137,6 +138,16 @@ class CheckpointPath:
     def checkpoint_id(self) -> str:
         """The checkpoint within its run."""
         return f"{self.kind}/{self.name}"
+
+    @property
+    def adapter(self) -> str | None:
+        """The adapter, if this is not a run's checkpoint."""
+        return None if _RUN in self.run_id or self.kind is CheckpointKind.EXTERNAL else self.run_id
+
+    @property
+    def served_name(self) -> str:
+        """The name in requests of the adapter's version, or of its alias."""
+        return f"{self.run_id}{':' if self.name.isdigit() else '@'}{self.name}"
 
     @classmethod
     def parse(cls, path: str) -> "CheckpointPath | None":
@@ -182,7 +193,7 @@ def is_checkpoint_name(name: str) -> bool:
 
 def run_id_of(session_id: str, number: int) -> str:
     """Return the id of a session's run, which clients compute, too."""
-    return f"{session_id}:train:{number}"
+    return f"{session_id}{_RUN}{number}"
 
 
 def sampler_id_of(session_id: str, number: int) -> str:

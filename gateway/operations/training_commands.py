@@ -1,6 +1,7 @@
 """Commands to training runs: checked, recorded durably, and a trainer is woken. The order is that of `seq_id`."""
 
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -9,7 +10,7 @@ from google.protobuf.message import DecodeError
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.training.objects import CommandKind
+from loragate.adapter_store.training.objects import CheckpointPath, CommandKind
 from loragate.adapter_store.training.runs import NewRun
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.training.runs import (
@@ -72,9 +73,7 @@ async def load(use: Services, caller: TenantPrincipal, by: Actor, body: WeightsL
         return await _submit(use, caller, by, body.model_id, body.seq_id, CommandKind.LOAD, raw, orjson.dumps(payload))
     assert body.session_id is not None
     assert body.model_seq_id is not None
-    async with use.store.tenant(caller.tenant_id) as scope:
-        if body.path.startswith("tinker://"):
-            await scope.training_checkpoints.get(body.path)
+    await weights_of(use, caller, body.path, "path")
     wanted = NewRun(
         session_id=body.session_id,
         number=body.model_seq_id,
@@ -84,6 +83,32 @@ async def load(use: Services, caller: TenantPrincipal, by: Actor, body: WeightsL
         user_metadata=body.user_metadata or {},
     )
     return await _create(use, caller, by, wanted, CommandKind.LOAD, raw, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights that a path stands for: a checkpoint's, or those of a version of an adapter."""
+
+    adapter: str
+    version: int | None
+    digest: str
+    size_bytes: int
+    run_id: str | None = None
+
+
+async def weights_of(use: Services, caller: TenantPrincipal, path: str, param: str) -> Weights:
+    """Return the weights of a path. Raise NotFound, which names `param`."""
+    parsed = CheckpointPath.parse(path)
+    if parsed is not None and parsed.adapter is not None:
+        target = await use.resolver.resolve(caller, use.link.base, parsed.served_name)
+        assert target.adapter is not None
+        found = target.adapter
+        return Weights(found.name, found.version, found.digest, found.size_bytes)
+    async with use.store.tenant(caller.tenant_id) as scope:
+        checkpoint = await scope.training_checkpoints.get(path, param=param)
+    run_id = checkpoint.path.run_id
+    name = checkpoint.adapter or run_id
+    return Weights(name, checkpoint.version, checkpoint.digest, checkpoint.size_bytes, run_id)
 
 
 async def command(

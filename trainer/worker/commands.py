@@ -76,18 +76,28 @@ class Commands:
 
     async def _load(self, held: HeldRun, command: Command, given: Any) -> Progress:
         path, optimizer = given["path"], given["optimizer"]
-        if path.startswith("tinker://"):
-            async with self._store.tenant(held.tenant_id) as scope:
+        parsed = CheckpointPath.parse(path)
+        async with self._store.tenant(held.tenant_id) as scope:
+            if parsed is not None and parsed.adapter is not None:
+                version = int(parsed.name) if parsed.name.isdigit() else None
+                alias = None if parsed.name.isdigit() else parsed.name
+                route = await scope.adapters.route(parsed.adapter, version=version, alias=alias)
+                digest, state = route.pick().digest, None
+            else:
                 checkpoint = await scope.training_checkpoints.get(path)
-                if checkpoint.state_file is None:
-                    raise TrainingRejected("path: this checkpoint has no state to train on; save one with save_state.")
-                state = await scope.training_states.read(checkpoint.state_file)
+                file, digest = checkpoint.state_file, checkpoint.digest
+                state = None if file is None else await scope.training_states.read(file)
+        if state is not None:
+            whole = state
             await self._compute.run(
-                lambda trainer: trainer.restore(held.id, state, optimizer=optimizer, gradients=False)
+                lambda trainer: trainer.restore(held.id, whole, optimizer=optimizer, gradients=False)
             )
+        elif optimizer:
+            raise TrainingRejected("path: it has no optimizer's state; load it without, or a checkpoint of save_state.")
         else:
-            config_json, tensors = await self._files_of(held.tenant_id, path)
-            await self._compute.run(lambda trainer: trainer.create_from_adapter(held.id, config_json, tensors))
+            stored = await self._store.open_adapter(held.tenant_id, digest)
+            tensors = b"".join([chunk async for chunk in stored.tensors])
+            await self._compute.run(lambda trainer: trainer.create_from_adapter(held.id, stored.config_json, tensors))
         settings = await self._compute.run(lambda trainer: trainer.settings_of(held.id))
         response = {"path": path, "model_id": held.id, "type": "load_weights"}
         made = {
@@ -98,13 +108,6 @@ class Commands:
             "train_unembed": settings.train_unembed,
         }
         return _done(held, command, response, settings=made, gradients_failed=False)
-
-    async def _files_of(self, tenant_id: str, name: str) -> tuple[bytes, bytes]:
-        adapter, _, version = name.partition(":")
-        async with self._store.tenant(tenant_id) as scope:
-            route = await scope.adapters.route(adapter, version=int(version) if version.isdigit() else None)
-        stored = await self._store.open_adapter(tenant_id, route.pick().digest)
-        return stored.config_json, b"".join([chunk async for chunk in stored.tensors])
 
     async def _optim_step(self, held: HeldRun, command: Command) -> Progress:
         if held.run.gradients_failed:

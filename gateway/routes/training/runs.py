@@ -1,6 +1,6 @@
 """Training runs and their checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from loragate.gateway.dependencies.requirements import By, Trainer
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.training import checkpoint_object, cursor_object, run_object
+from loragate.gateway.operations.training_commands import weights_of
 from loragate.gateway.schemas.training.runs import CheckpointLifetime, WeightsInfo
 
 router = APIRouter(prefix="/api/v1", tags=["training"], include_in_schema=False)
@@ -87,17 +88,19 @@ async def set_lifetime(
 async def weights_info(
     caller: Trainer, body: Annotated[WeightsInfo, Depends(JsonBody(WeightsInfo))], use: Use
 ) -> Response:
-    """Describe the run of a checkpoint."""
-    async with use.store.tenant(caller.tenant_id) as scope:
-        checkpoint = await scope.training_checkpoints.get(body.tinker_path, param="tinker_path")
-        run = await scope.training_runs.get(checkpoint.path.run_id)
-    trained = {name: run.settings.get(name) for name in ("train_unembed", "train_mlp", "train_attn")}
+    """Describe the weights of a path."""
+    weights = await weights_of(use, caller, body.tinker_path, "tinker_path")
+    settings: Mapping[str, Any] = {}
+    if weights.run_id is not None:
+        async with use.store.tenant(caller.tenant_id) as scope:
+            settings = (await scope.training_runs.get(weights.run_id)).settings
+    trained = {name: settings.get(name) for name in ("train_unembed", "train_mlp", "train_attn")}
     return json_response(
         {
             "base_model": use.link.base.id,
             "optimizer_config": {"type": "adamw"},
             "is_lora": True,
-            "lora_rank": run.rank,
+            "lora_rank": settings.get("rank"),
             **trained,
         }
     )

@@ -19,6 +19,7 @@ from loragate.gateway.errors import InvalidRequest, NotFound
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.training import sampler_object
+from loragate.gateway.operations.training_commands import weights_of
 from loragate.gateway.schemas.training.sampling import FutureRef, SampleCreate, SamplerCreate
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.training.futures import Gone, Pending
@@ -39,20 +40,21 @@ async def create_sampling_session(
     if body.model_path is None and body.base_model not in (None, base.id):
         words = f"Invalid 'base_model': this server serves {base.id!r}."
         raise InvalidRequest(words, param="base_model", code="model_not_found")
+    weights = None
+    if body.model_path is not None:
+        weights = await weights_of(use, caller, body.model_path, "model_path")
+    sampler_id = sampler_id_of(body.session_id, body.sampling_session_seq_id)
+    sampler = Sampler(
+        id=sampler_id,
+        session_id=body.session_id,
+        model_path=body.model_path,
+        adapter=None if weights is None else weights.adapter,
+        version=None if weights is None else weights.version,
+        digest=None if weights is None else weights.digest,
+        size_bytes=0 if weights is None else weights.size_bytes,
+    )
     async with use.store.tenant(caller.tenant_id, write=True) as scope:
         await scope.training_sessions.require(body.session_id)
-        sampler_id = sampler_id_of(body.session_id, body.sampling_session_seq_id)
-        adapter, version, digest, size = None, None, None, 0
-        if body.model_path is not None and body.model_path.startswith("tinker://"):
-            checkpoint = await scope.training_checkpoints.get(body.model_path, param="model_path")
-            adapter = checkpoint.adapter or checkpoint.path.run_id
-            version, digest, size = checkpoint.version, checkpoint.digest, checkpoint.size_bytes
-        elif body.model_path is not None:
-            target = await use.resolver.resolve(caller, base, body.model_path)
-            if target.adapter is not None:
-                found = target.adapter
-                adapter, version, digest, size = found.name, found.version, found.digest, found.size_bytes
-        sampler = Sampler(sampler_id, body.session_id, body.model_path, adapter, version, digest, size)
         await scope.training_samplers.create(sampler)
     return json_response({"sampling_session_id": sampler_id, "type": "create_sampling_session"})
 

@@ -160,8 +160,8 @@ class ExternalSave(Saved):
 
 
 class WeightsLoad(Body):
-    """Body of POST /api/v1/load_weights: into a model, or as the creation of one. `path` is a checkpoint, or the name
-    of an adapter (`support` or `support:3`)."""
+    """Body of POST /api/v1/load_weights: into a model, or as the creation of one. `path` is a checkpoint, or a
+    version of an adapter (`tinker://support/weights/3`)."""
 
     model_id: RunId | None = None
     seq_id: Seq | None = None
