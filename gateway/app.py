@@ -89,6 +89,7 @@ from loragate.gateway.routes.training import sampling as training_sampling
 from loragate.gateway.routes.training import sessions as training_sessions
 from loragate.gateway.routes.training import tokenizer as hub_tokenizer
 from loragate.gateway.services import Services
+from loragate.gateway.training.downloads import DownloadLinks
 from loragate.gateway.training.futures import Futures
 from loragate.gateway.training.samples import GATEWAY, Samples
 from loragate.gateway.uploads.concurrency import UploadLimiter
@@ -310,6 +311,7 @@ async def _open_services(
             wakeups=wakeups,
             futures=futures,
             samples=samples,
+            downloads=DownloadLinks(config.secret_key),
             upload_limiter=UploadLimiter(),
             body_budget=BodyBudget(config.max_buffered_body_bytes),
             body_threads=_threads(stack, "large-bodies"),

@@ -25,6 +25,7 @@ from loragate.gateway.resilience.database_check import DatabaseCheck
 from loragate.gateway.resilience.fair_places import FairPlaces
 from loragate.gateway.resilience.tenant_threads import TenantThreads
 from loragate.gateway.resilience.ttl_cache import TTLCache
+from loragate.gateway.training.downloads import DownloadLinks
 from loragate.gateway.training.futures import Futures
 from loragate.gateway.training.samples import Samples
 from loragate.gateway.uploads.concurrency import UploadLimiter
@@ -82,6 +83,7 @@ class Services:
     wakeups: Wakeups  # of gateways and trainers on this machine
     futures: Futures
     samples: Samples
+    downloads: DownloadLinks
     upload_limiter: UploadLimiter
     body_budget: BodyBudget
     body_threads: TenantThreads  # parse large bodies

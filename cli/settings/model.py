@@ -185,7 +185,7 @@ class LimitSettings(BaseModel):
     max_batch_bytes: Limit = "unlimited"
     batch_tokens_per_day: Limit = "unlimited"
     max_training_sessions: Limit = 32
-    max_training_runs: Limit = 16
+    max_training_runs: Limit = 64
 
     @property
     def tenant_limits(self) -> TenantLimits:

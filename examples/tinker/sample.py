@@ -11,7 +11,7 @@ import tinker
 from tinker import types
 
 path, question = sys.argv[1:]
-sampler = tinker.ServiceClient().create_sampling_client(model_path=path)
+sampler = tinker.ServiceClient().create_sampling_client(model_path=path).result()
 tokenizer = sampler.get_tokenizer()
 messages = [{"role": "user", "content": question}]
 prompt = types.ModelInput.from_ints(

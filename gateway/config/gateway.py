@@ -29,7 +29,7 @@ DEFAULT_LIMITS = TenantLimits(
     max_unfinished_jobs=32,
     max_unfinished_batches=32,
     max_training_sessions=32,
-    max_training_runs=16,
+    max_training_runs=64,
 )
 """More than one machine can serve. They exist so that every response can report what remains."""
 

@@ -31,7 +31,7 @@ TENANT = {
         "max_batch_bytes": None,
         "batch_tokens_per_day": 10_000_000,
         "max_training_sessions": 32,
-        "max_training_runs": 16,
+        "max_training_runs": 64,
     },
     "signers": ["acme-release"],
     "created_at": THEN,

@@ -1,21 +1,26 @@
 """Training runs and their checkpoints."""
 
+import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.responses import StreamingResponse
 
-from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.blobs.blobs import CONFIG_FILE
 from loragate.adapter_store.scopes import TenantScope
+from loragate.adapter_store.timestamps import rfc3339
 from loragate.adapter_store.training.objects import Checkpoint, CheckpointKind, CheckpointPath, TrainingRun
 from loragate.gateway.dependencies.json_body import JsonBody
-from loragate.gateway.dependencies.requirements import By, Trainer
+from loragate.gateway.dependencies.requirements import By, Trainer, public
 from loragate.gateway.dependencies.services import Use
+from loragate.gateway.errors import NotFound
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.training import checkpoint_object, cursor_object, run_object
 from loragate.gateway.operations.training_commands import weights_of
 from loragate.gateway.schemas.training.runs import CheckpointLifetime, WeightsInfo
+from loragate.gateway.training.downloads import FILES, LIFETIME_SECONDS, Download
 
 router = APIRouter(prefix="/api/v1", tags=["training"], include_in_schema=False)
 
@@ -57,6 +62,36 @@ async def list_checkpoints(caller: Trainer, use: Use, limit: Limit = 100, offset
     async with use.store.tenant(caller.tenant_id) as scope:
         found, total = await scope.training_checkpoints.list(None, offset=offset, limit=limit)
     return json_response({"checkpoints": _objects(found), "cursor": cursor_object(offset, limit, total)})
+
+
+@router.get("/training_runs/{run_id}/checkpoints/{kind}/{checkpoint}/external_weights_urls")
+async def external_weights_urls(
+    run_id: str, kind: str, checkpoint: str, caller: Trainer, request: Request, use: Use
+) -> Response:
+    """Return links to the files of an external checkpoint, which need no key and are valid for a quarter of an hour."""
+    path = _path(run_id, kind, checkpoint)
+    async with use.store.tenant(caller.tenant_id) as scope:
+        found = await scope.training_checkpoints.get(str(path), param="checkpoint_id")
+    if found.path.kind is not CheckpointKind.EXTERNAL:
+        raise NotFound("Only external weights are downloaded: call save_weights_external.", code="unsupported")
+    expires_at = int(time.time()) + LIFETIME_SECONDS
+    links = {file: use.downloads.token(Download(caller.tenant_id, found.digest, file), expires_at) for file in FILES}
+    urls = {file: str(request.url_for("download", token=token)) for file, token in links.items()}
+    return json_response({"urls": urls, "expires": rfc3339(datetime.fromtimestamp(expires_at, UTC))})
+
+
+@router.get("/downloads/{token}", dependencies=[public])
+async def download(token: str, use: Use) -> Response:
+    """Return the file of a signed link."""
+    wanted = use.downloads.read(token)
+    try:
+        stored = await use.store.open_adapter(wanted.tenant_id, wanted.digest)
+    except (LookupError, OSError):
+        raise NotFound("The file does not exist any more.", code="link_invalid") from None
+    if wanted.file == CONFIG_FILE:
+        return Response(stored.config_json, media_type="application/json")
+    length = {"content-length": str(stored.size_bytes)}
+    return StreamingResponse(stored.tensors, headers=length, media_type="application/octet-stream")
 
 
 @router.delete("/training_runs/{run_id}/checkpoints/{kind}/{checkpoint}", status_code=204)
@@ -109,7 +144,7 @@ async def weights_info(
 def _path(run_id: str, kind: str, name: str) -> CheckpointPath:
     path = CheckpointPath.parse(f"tinker://{run_id}/{kind}/{name}")
     if path is None:
-        raise NotFound("The checkpoint does not exist.", code="checkpoint_not_found", param="checkpoint_id")
+        raise NotFound("The checkpoint does not exist.", param="checkpoint_id", code="checkpoint_not_found")
     return path
 
 
