@@ -26,7 +26,7 @@ from loragate.gateway.training.futures import Gone, Pending
 
 router = APIRouter(prefix="/api/v1", tags=["training"], include_in_schema=False)
 
-_HOLD_SECONDS = 30.0  # a poll is held at most so long; clients poll again at once
+_HOLD_SECONDS = 40.0  # a poll is held at most so long: less than the client's timeout, after which it polls again at once
 _INLINE_BYTES = 4 << 20  # a larger result is announced first, if the client allows it
 _GONE = 410
 
@@ -80,7 +80,7 @@ async def asample(caller: Trainer, raw: Annotated[bytes, Depends(RawBody())], us
 async def retrieve_future(
     caller: Trainer, body: Annotated[FutureRef, Depends(JsonBody(FutureRef))], request: Request, use: Use
 ) -> Response:
-    """Wait for the result of a request; after half a minute, respond that it is still pending."""
+    """Wait for the result of a request; after a while, respond that it is still pending."""
     waiting = use.futures.wait(caller.tenant_id, body.request_id, _HOLD_SECONDS)
     state = await supervise(waiting, request.receive, use.lifecycle)
     if isinstance(state, Gone):
