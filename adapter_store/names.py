@@ -6,6 +6,7 @@ from loragate.adapter_store.errors import Invalid
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FINE_TUNE_PREFIX = "ft:"
+_MAX_KEY = 128
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _LABEL_LENGTH = 100
 _SHOWN_LENGTH = 100
@@ -53,6 +54,11 @@ def could_be_version(version: int) -> bool:
 
 def could_be_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
+
+
+def could_be_key(text: str) -> bool:
+    """Return whether a row may have this id: one, or several joined by colons, as those of training runs are."""
+    return len(text) <= _MAX_KEY and all(map(could_be_id, text.split(":")))
 
 
 def check_label(label: str, *, param: str = "name", required: bool = True) -> str:

@@ -26,6 +26,7 @@ from loragate.adapter_store.publishing.publisher import Publisher
 from loragate.adapter_store.publishing.quarantine import Quarantine
 from loragate.adapter_store.publishing.signing import TenantSignatures
 from loragate.adapter_store.tenants.repository import TenantRepository
+from loragate.adapter_store.training.admin_runs import AdminTrainingRuns
 from loragate.adapter_store.training.checkpoints import TrainingCheckpoints
 from loragate.adapter_store.training.lease import TrainingLease
 from loragate.adapter_store.training.queue import TrainingQueue
@@ -78,6 +79,7 @@ class AdminScope:
     jobs: AdminJobs
     batch_queue: BatchQueue
     training_queue: TrainingQueue
+    training_runs: AdminTrainingRuns
     audit: AuditLog
     idempotency: IdempotencyRepository
     expired_responses: ExpiredResponses

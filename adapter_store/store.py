@@ -52,6 +52,7 @@ from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_RETENTION, Sweep
 from loragate.adapter_store.tenants.deletion import finish_deletions
 from loragate.adapter_store.tenants.erasure import erase_deleted_tenants
 from loragate.adapter_store.tenants.repository import TenantRepository, tenant_not_found
+from loragate.adapter_store.training.admin_runs import AdminTrainingRuns
 from loragate.adapter_store.training.checkpoints import TrainingCheckpoints
 from loragate.adapter_store.training.lease import TrainingLease
 from loragate.adapter_store.training.queue import TrainingQueue
@@ -214,6 +215,7 @@ class Store:
                 jobs=AdminJobs(session),
                 batch_queue=BatchQueue(session),
                 training_queue=TrainingQueue(session),
+                training_runs=AdminTrainingRuns(session, audit),
                 audit=audit,
                 idempotency=IdempotencyRepository(session, self._secret_keys),
                 expired_responses=ExpiredResponses(session),

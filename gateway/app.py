@@ -69,6 +69,7 @@ from loragate.gateway.routes.admin import engines as admin_engines
 from loragate.gateway.routes.admin import jobs as admin_jobs
 from loragate.gateway.routes.admin import keys as tenants_keys
 from loragate.gateway.routes.admin import tenants as admin_tenants
+from loragate.gateway.routes.admin import training_runs as admin_training_runs
 from loragate.gateway.routes.inference import chat, completions, embeddings, messages, models, responses, tokens
 from loragate.gateway.routes.resources import (
     adapters,
@@ -82,6 +83,7 @@ from loragate.gateway.routes.resources import (
     usage,
     whoami,
 )
+from loragate.gateway.routes.resources import training_runs as watched_runs
 from loragate.gateway.routes.training import client as training_client
 from loragate.gateway.routes.training import commands as training_commands
 from loragate.gateway.routes.training import runs as training_runs
@@ -160,8 +162,9 @@ def _routes() -> list[BaseRoute]:
     tenants = (models, aliases, adapters, releases, imports, files, uploads, batches, fine_tuning, usage, whoami)
     training = (training_sampling, training_commands, training_sessions, training_runs, training_client, hub_tokenizer)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
+    watched = (watched_runs, admin_training_runs)
     router = APIRouter()
-    for module in (*inference, health, metrics, *tenants, *operators, *training, docs):
+    for module in (*inference, health, metrics, *tenants, *operators, *watched, *training, docs):
         router.include_router(module.router)
     return router.routes
 

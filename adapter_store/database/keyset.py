@@ -9,16 +9,28 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.database.page import Page, checked_limit, cut_page
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.names import could_be_key
 from loragate.adapter_store.tables.adapters import AdapterImportRow, AdapterRow
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
 from loragate.adapter_store.tables.audit import AuditRow
 from loragate.adapter_store.tables.batches import BatchRow
 from loragate.adapter_store.tables.jobs import JobRow
 from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
+from loragate.adapter_store.tables.training import TrainingRunRow
 
 Order = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
-Row = TypeVar("Row", AdapterImportRow, AdapterRow, AdminKeyRow, ApiKeyRow, AuditRow, BatchRow, JobRow, TenantRow)
+Row = TypeVar(
+    "Row",
+    AdapterImportRow,
+    AdapterRow,
+    AdminKeyRow,
+    ApiKeyRow,
+    AuditRow,
+    BatchRow,
+    JobRow,
+    TenantRow,
+    TrainingRunRow,
+)
 
 
 async def newest_first(
@@ -53,7 +65,7 @@ async def newest_of(
 async def position_of(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str]:
     """Return the position of a row that is or was in this scope. Raise Invalid."""
     row = None
-    if could_be_id(row_id):
+    if could_be_key(row_id):
         row = (await session.execute(select(kind.created_at, kind.id).where(kind.id == row_id))).one_or_none()
     if row is None:
         raise Invalid("`after` is not the id of an item of this list.", param="after")

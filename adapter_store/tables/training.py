@@ -79,6 +79,8 @@ class TrainingCommandRow(TenantOwned, Base):
     kind: Mapped[str] = mapped_column(String(32))
     digest: Mapped[bytes]  # SHA-256 of the request
     payload: Mapped[bytes | None]  # None once no trainer needs it again
+    loss: Mapped[float | None]  # of a forward_backward that was done
+    tokens: Mapped[int | None]  # that it was computed for
     status: Mapped[str] = mapped_column(String(8))
     result: Mapped[bytes | None]
     error: Mapped[str | None] = mapped_column(Text)

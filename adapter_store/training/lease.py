@@ -97,6 +97,8 @@ class TrainingLease:
                 "result": outcome.result or None,
                 "error": outcome.error if failed else None,
                 "category": outcome.category if failed else None,
+                "loss": outcome.loss,
+                "tokens": outcome.tokens,
                 "finished_at": database_now(),
             }
             row = TrainingCommandRow

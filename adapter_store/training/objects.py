@@ -95,6 +95,23 @@ class TrainingRun:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedRun:
+    """A run and its tenant, for the operator."""
+
+    tenant_id: str
+    run: TrainingRun
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of the forward_backward with this number: the sum over the tokens that it was computed for."""
+
+    seq: int
+    loss: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command that waits, or that is run again. `payload` is the request's body."""
 
@@ -113,6 +130,8 @@ class Outcome:
     error: str = ""
     category: ErrorCategory = ErrorCategory.SERVER
     kind: CommandKind | None = None  # None for samples
+    loss: float | None = None  # the next two: of a forward_backward
+    tokens: int | None = None
 
     @classmethod
     def done(cls, result: bytes) -> "Outcome":

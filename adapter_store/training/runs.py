@@ -10,12 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.database.clock import current_time, database_now
+from loragate.adapter_store.database.keyset import newest_first
+from loragate.adapter_store.database.page import Page
 from loragate.adapter_store.errors import Invalid, NotFound
 from loragate.adapter_store.quotas import limits_of
 from loragate.adapter_store.tables.training import TrainingCommandRow, TrainingRunRow
 from loragate.adapter_store.training.objects import (
     CommandKind,
     ErrorCategory,
+    Loss,
     Outcome,
     RequestStatus,
     RunStatus,
@@ -138,6 +141,18 @@ class TrainingRuns:
         """Return the ids of a session's runs."""
         query = select(TrainingRunRow.id).where(TrainingRunRow.session_id == session_id)
         return (await self._session.scalars(query.order_by(TrainingRunRow.created_at))).all()
+
+    async def page(self, *, after: str | None, limit: int) -> Page[TrainingRun]:
+        """Return runs, newest first; `after` is the id of the last one seen."""
+        page = await newest_first(self._session, TrainingRunRow, after=after, limit=limit)
+        return Page(tuple(map(run_of, page)), page.has_more)
+
+    async def losses(self, run_id: str, limit: int) -> Sequence[Loss]:
+        """Return the losses of the last `limit` forward_backwards, in order."""
+        row = TrainingCommandRow
+        query = select(row.seq, row.loss, row.tokens).where(row.run_id == run_id, row.loss.is_not(None))
+        found = (await self._session.execute(query.order_by(row.seq.desc()).limit(limit))).all()
+        return [Loss(each.seq, each.loss, each.tokens or 0) for each in reversed(found)]
 
     async def outcomes(self, run_id: str, numbers: Iterable[int]) -> Mapping[int, Outcome]:
         """Return what is known of commands, by their numbers."""

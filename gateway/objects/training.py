@@ -1,11 +1,97 @@
 """The objects of the training API, as the Tinker SDK reads them."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
 
 from loragate.adapter_store.timestamps import rfc3339
-from loragate.adapter_store.training.objects import Checkpoint, CheckpointKind, Sampler, TrainingRun, TrainingSession
+from loragate.adapter_store.training.objects import (
+    Checkpoint,
+    CheckpointKind,
+    Loss,
+    OwnedRun,
+    Sampler,
+    TrainingRun,
+    TrainingSession,
+)
+from loragate.gateway.objects.common import Count, Moment, Page
 
 _TYPES = {CheckpointKind.STATE: "training", CheckpointKind.SAMPLER: "sampler", CheckpointKind.EXTERNAL: "external"}
+
+
+class RunLoss(TypedDict):
+    """The loss of a request, summed over the `tokens` that it was computed for. `seq` is its number in the run."""
+
+    seq: Count
+    loss: float
+    tokens: Count
+
+
+class TrainingRunObject(TypedDict):
+    """A run of the training API. `loaded`: a trainer holds it now."""
+
+    id: str
+    object: Literal["training_run"]
+    session_id: str
+    status: Literal["active", "paused", "failed", "ended"]
+    rank: int | None
+    steps: Count
+    trained_tokens: Count
+    loaded: bool
+    created_at: Moment
+    used_at: Moment
+
+
+class TrainingRunDetails(TrainingRunObject):
+    """A run with the losses of its last requests."""
+
+    losses: list[RunLoss]
+
+
+class AdminTrainingRun(TrainingRunObject):
+    """A run, and the tenant whose it is."""
+
+    tenant_id: str
+
+
+class TrainingRunList(Page):
+    """A page of runs."""
+
+    data: list[TrainingRunObject]
+
+
+class AdminTrainingRunList(Page):
+    """A page of all tenants' runs."""
+
+    data: list[AdminTrainingRun]
+
+
+def training_run_object(run: TrainingRun) -> TrainingRunObject:
+    """Return a run as our own API describes it."""
+    return {
+        "id": run.id,
+        "object": "training_run",
+        "session_id": run.session_id,
+        "status": run.status.value,
+        "rank": run.rank,
+        "steps": run.steps,
+        "trained_tokens": run.trained_tokens,
+        "loaded": run.worker is not None,
+        "created_at": rfc3339(run.created_at),
+        "used_at": rfc3339(run.used_at),
+    }
+
+
+def training_run_details(run: TrainingRun, losses: Sequence[Loss]) -> TrainingRunDetails:
+    """Return a run with its losses."""
+    found: list[RunLoss] = [{"seq": each.seq, "loss": each.loss, "tokens": each.tokens} for each in losses]
+    return {**training_run_object(run), "losses": found}
+
+
+def admin_training_run(owned: OwnedRun) -> AdminTrainingRun:
+    """Return a run with its tenant."""
+    return {**training_run_object(owned.run), "tenant_id": owned.tenant_id}
 
 
 def checkpoint_object(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _TAGS = {
     "adapters": "A tenant's adapters, with their versions, aliases and files.",
     "files": "Files, uploaded whole or in parts, as in OpenAI's API: training data, adapters to create, and batches.",
     "batches": "Files of requests that are run when there is time, as in OpenAI's API.",
+    "training": "Runs of the training API, which is the Tinker SDK's and not described here.",
     "fine-tuning": "Jobs that train adapters, as in OpenAI's API.",
     "keys": "The tenant and the scopes of a key.",
     "usage": "A tenant's usage, and how its requests were served.",

@@ -60,6 +60,8 @@ def upgrade() -> None:
         *_texts(32, "kind"),
         sa.Column("digest", sa.LargeBinary, nullable=False),
         sa.Column("payload", sa.LargeBinary),
+        sa.Column("loss", sa.Float),
+        sa.Column("tokens", sa.Integer),
         *_outcome(),
         key=("tenant_id", "run_id", "seq"),
         references=(("tenant_id", "run_id"), "training_runs", ("tenant_id", "id")),

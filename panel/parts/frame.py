@@ -39,6 +39,7 @@ MENU = (
     Entry("Playground", "/playground", "o_forum", "inference"),
     Entry("Fine-tuning", "/fine-tuning", "o_school", ""),
     Entry("Batches", "/batches", "o_dynamic_feed", "inference"),
+    Entry("Training", "/training", "o_model_training", "train or operator"),
     Entry("Usage", "/usage", "o_bar_chart", ""),
     Entry("Keys", "/keys", "o_key", "tenant"),
     Entry("Tenants", "/tenants", "o_group", "operator"),

@@ -16,12 +16,16 @@ from typing import Any
 import httpx
 
 from loragate.adapter_store.fleet.engine_leases import EngineLease
+from loragate.adapter_store.training.lease import Progress
+from loragate.adapter_store.training.objects import CommandKind, Outcome, RequestStatus
+from loragate.adapter_store.usage.training import TrainingUsage
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
 from tests.gateway.fake_worker import FakeWorker
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway, serving
 from tests.gateway.stub_engine import StubEngine
+from tests.gateway.training.training_objects import new_run, new_session
 
 WAIT_SECONDS = 120
 
@@ -106,6 +110,10 @@ class GatewayThread:
         """Validate the waiting job, and train half of it."""
         self._do(self._train())
 
+    def training_run(self, tenant_id: str) -> str:
+        """Create a run of the training API that has computed some losses; return its id."""
+        return self._do(self._training_run(tenant_id))
+
     def register(self, engine_id: str, target: str) -> None:
         """Add an engine to the registry, until the lease ends."""
         lease = EngineLease(id=engine_id, target=target, base_digest=self.engine.manifest.base_digest, adapter_slots=1)
@@ -115,6 +123,21 @@ class GatewayThread:
     def unregister(self, engine_id: str) -> None:
         assert self.running.services is not None
         self._do(self.running.services.store.engine_leases.give_back(engine_id, "the tests"))
+
+    async def _training_run(self, tenant_id: str) -> str:
+        assert self.running.services is not None
+        store = self.running.services.store
+        run_id = await new_run(store, tenant_id, await new_session(store, tenant_id))
+        async with store.admin(write=True) as admin:
+            await admin.training_queue.claim("trainer-1", 1)
+        losses = [12 * (0.5 + 2.2 * 0.95**step + 0.05 * (step * 37 % 11 - 5)) for step in range(60)]
+        outcomes = {seq: Outcome(RequestStatus.DONE, b"{}", loss=loss, tokens=12) for seq, loss in enumerate(losses)}
+        progress = Progress(outcomes, gradients_failed=False, steps=30, used=TrainingUsage(720))
+        async with store.tenant(tenant_id, write=True) as scope:
+            for seq in range(1, 60):
+                await scope.training_runs.submit(run_id, seq, CommandKind.FORWARD_BACKWARD, b"%d" % seq)
+            await scope.training_lease.record(run_id, "trainer-1", progress, "tiny/base-model")
+        return run_id
 
     async def _train(self) -> None:
         worker = FakeWorker(self.running)

@@ -45,10 +45,12 @@ class AdapterStorage:
             return await scope.training_states.store_adapter(self._named(config_json), tensors)
 
     async def publish(
-        self, tenant_id: str, run: TrainingRun, alias: str, config_json: bytes, tensors: bytes
+        self, tenant_id: str, run: TrainingRun, checkpoint: str, config_json: bytes, tensors: bytes
     ) -> PublishedVersion:
-        """Publish an adapter as the next version of the run's, with the alias. Raise StoreError."""
+        """Publish an adapter as the next version of the run's, with the checkpoint's name as its alias. Raise
+        StoreError."""
         name, by = adapter_name(run), Actor(f"training_run:{run.id}", "")
+        alias = f"step-{checkpoint}" if checkpoint.isdigit() else checkpoint  # a number would be a version
         lineage = Lineage(run.id, notes=f"After {run.steps} optimizer steps on {run.trained_tokens} tokens.")
         async with self.store.tenant(tenant_id, write=True, by=by) as scope:
             made = await scope.publisher.publish(

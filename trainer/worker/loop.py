@@ -229,8 +229,10 @@ class TrainerLoop:
                     failed = True
                     await self._clear_gradients(held.id)
                 else:
-                    outcomes[command.seq] = Outcome.done(forward_backward_output(result))
-                    tokens += _tokens(request)
+                    count, loss = _tokens(request), result.metrics["loss:sum"]
+                    done = Outcome.done(forward_backward_output(result))
+                    outcomes[command.seq] = replace(done, loss=loss, tokens=count)
+                    tokens += count
                 cost = _FORWARD_COST if request.forward_only else _BACKWARD_COST
                 self._served[held.tenant_id] += cost * _tokens(request) / held.weight
             used = TrainingUsage(tokens, milliseconds * tokens // max(1, total))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from loragate.gateway.openapi.examples.requests import BASE, FILE
+from loragate.gateway.openapi.examples.tenants import LATER, THEN
 
 _TENANT = "tn_4fGh2kLmN8pQ"
 _OPENAIS = {"n_epochs": 3, "batch_size": 8, "learning_rate_multiplier": 1.0}
@@ -100,4 +101,17 @@ BATCH = {
     "metadata": {"team": "a"},
     "waits_for": None,
     "waits_until": None,
+}
+
+TRAINING_RUN = {
+    "id": "ts_4kTz9QbW1xYdV7mN2pRs8aLc:train:0",
+    "object": "training_run",
+    "session_id": "ts_4kTz9QbW1xYdV7mN2pRs8aLc",
+    "status": "active",
+    "rank": 16,
+    "steps": 40,
+    "trained_tokens": 81920,
+    "loaded": True,
+    "created_at": THEN,
+    "used_at": LATER,
 }

@@ -15,12 +15,13 @@ from loragate.gateway.objects import (
     job_events,
     keys,
     models,
+    training,
     usage,
 )
 from loragate.gateway.objects.inference import chat, completions, embeddings, messages, responses, tokens
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
-from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, BATCH, CHECKPOINT, JOB, JOB_EVENT
+from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, BATCH, CHECKPOINT, JOB, JOB_EVENT, TRAINING_RUN
 from loragate.gateway.openapi.examples.requests import BASE as _BASE
 from loragate.gateway.openapi.examples.requests import NAME
 from loragate.gateway.openapi.examples.tenants import ADMIN_KEY, KEY, LATER, TENANT, THEN
@@ -259,6 +260,10 @@ RESPONSES: Mapping[Any, Any] = {
     engines.EngineAdapterList: _page(ENGINE_ADAPTER),
     batches.Batch: BATCH,
     batches.BatchList: _page(BATCH),
+    training.TrainingRunList: _page(TRAINING_RUN),
+    training.TrainingRunDetails: TRAINING_RUN | {"losses": [{"seq": 1, "loss": 350.2, "tokens": 128}]},
+    training.AdminTrainingRun: TRAINING_RUN | {"tenant_id": TENANT["id"]},
+    training.AdminTrainingRunList: _page(TRAINING_RUN | {"tenant_id": TENANT["id"]}),
     fine_tuning.FineTuningJob: JOB,
     fine_tuning.JobList: _page(JOB),
     fine_tuning.AdminJob: ADMIN_JOB,

@@ -26,7 +26,9 @@ from loragate.gateway.training.futures import Gone, Pending
 
 router = APIRouter(prefix="/api/v1", tags=["training"], include_in_schema=False)
 
-_HOLD_SECONDS = 40.0  # a poll is held at most so long: less than the client's timeout, after which it polls again at once
+_HOLD_SECONDS = (
+    40.0  # a poll is held at most so long: less than the client's timeout, after which it polls again at once
+)
 _INLINE_BYTES = 4 << 20  # a larger result is announced first, if the client allows it
 _GONE = 410
 

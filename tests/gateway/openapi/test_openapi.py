@@ -27,6 +27,7 @@ from tests.gateway.gateway_setup import stub_engine
 from tests.gateway.openapi_check import check_response, check_value, closed, found, operations
 from tests.gateway.running_gateway import ADMIN_KEY, Gateway
 from tests.gateway.stub_engine import StubEngine
+from tests.gateway.training.training_objects import training_objects
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             "/v1/batches/{batch_id}/cancel",
             *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             *(f"/admin/v1/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
+            *(f"/admin/v1/training_runs/{{run_id}}/{act}" for act in ("pause", "resume", "end")),
             "/admin/v1/keys/{key_id}/rotate",
             "/admin/v1/tenants/{tenant_id}/keys",
             "/v1/adapters/{name}/rollback",
@@ -174,6 +176,7 @@ async def test_every_example_gets_the_documented_response(
         await _tour_of_files(tour, gateway)
         await _tour_of_jobs(tour, gateway, files)
         await _tour_of_batches(tour, gateway)
+        await _tour_of_training(tour, gateway)
         probes = ("healthz", "readyz", "health", "ping", "post_ping", "get_version_of_server")
         for name in (*probes, "metrics"):
             await tour(name, ADMIN_KEY)
@@ -270,6 +273,16 @@ async def _tour_of_batches(tour: Tour, gateway: Gateway) -> None:
     for name in ("get_batch", "cancel_batch"):
         await tour(name, gateway.key, batch_id=batch["id"])
     gateway.engine.pause_after = None
+
+
+async def _tour_of_training(tour: Tour, gateway: Gateway) -> None:
+    assert gateway.services is not None
+    names = await training_objects(gateway.services.store, gateway.tenant_id, "key1")
+    await tour("list_training_runs", gateway.key)
+    await tour("get_training_run", gateway.key, run_id=names["run_id"])
+    await tour("list_all_training_runs", ADMIN_KEY)
+    for name in ("pause_training_run", "resume_training_run", "end_training_run"):
+        await tour(name, ADMIN_KEY, run_id=names["run_id"])
 
 
 async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes]) -> None:

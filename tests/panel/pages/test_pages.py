@@ -29,6 +29,7 @@ OF_TENANTS = {
     "fine-tuning": "/fine-tuning",
     "job": "/fine-tuning/{job}",
     "batches": "/batches",
+    "training": "/training",
     "usage": "/usage",
     "keys": "/keys",
 }
@@ -37,6 +38,7 @@ OF_OPERATORS = {
     "all-adapters": "/adapters",
     "all-jobs": "/fine-tuning",
     "any-job": "/fine-tuning/{job}",
+    "all-training": "/training",
     "all-usage": "/usage",
     "tenants": "/tenants",
     "tenant": "/tenants/{tenant}",
@@ -72,6 +74,7 @@ def furnished(world: World) -> World:
         until(lambda: bool(api.get("/v1/usage").json()["data"]), WAIT_SECONDS)
     world.job = _job(world)
     _batch(world)
+    world.gateway.training_run(world.tenant_id)
     stats = _busy_engine(*(pb.AdapterRef(tenant_id=world.tenant_id, digest=d) for d in digests))
     stats.tenants.add(tenant_id=world.other_tenant_id, running=3, waiting=14)
     stats.tenants.add(tenant_id=world.tenant_id, running=9, waiting=3)

@@ -134,6 +134,7 @@ async def test_samplers_with_and_without_a_name(world: World) -> None:
     await client.save(5, CommandKind.SAVE_SAMPLER, "final", sampler_number=None)
     await client.save(6, CommandKind.SAVE_SAMPLER, "final", sampler_number=None)
     await client.save(7, CommandKind.SAVE_EXTERNAL, "files")
+    await client.save(12, CommandKind.SAVE_SAMPLER, "000020", sampler_number=None)
     await train(client, 1, first=8)
     await client.save(11, CommandKind.SAVE_SAMPLER, None, sampler_number=3)
     async with world.training():
@@ -141,12 +142,14 @@ async def test_samplers_with_and_without_a_name(world: World) -> None:
         assert "final" in (await client.outcome(6)).error
         assert (await client.outcome(7)).status is RequestStatus.DONE
         assert "another sampler" in (await client.outcome(11)).error
+        assert (await client.outcome(12)).status is RequestStatus.DONE
     async with world.store.tenant(client.tenant_id) as scope:
         sampler = await scope.training_samplers.get(f"{client.session_id}:sample:3")
         checkpoint = await scope.training_checkpoints.get(f"tinker://{client.run_id}/sampler_weights/final")
         assert checkpoint.adapter is not None
         route = await scope.adapters.route(checkpoint.adapter, alias="final")
-        (version,) = (await scope.adapters.versions(checkpoint.adapter)).items
+        latest, version = (await scope.adapters.versions(checkpoint.adapter)).items
+        assert (await scope.adapters.route(checkpoint.adapter, alias="step-000020")).pick().digest == latest.digest
         names = [adapter.name for adapter in (await scope.adapters.list()).items]
     assert sampler.digest == checkpoint.digest == route.pick().digest
     assert version.lineage.source == client.run_id

@@ -1,0 +1,1 @@
+"""Benchmarks of the training API and of the trainer."""
