@@ -47,9 +47,9 @@ class _Runs:
         columns = [
             Column[Json]("Run", _name, "break"),
             Column[Json]("State", lambda row: state_chip(_state(row))),
-            Column[Json]("Rank", lambda row: tag("span", formats.count(row["rank"])), "end"),
-            Column[Json]("Steps", lambda row: tag("span", formats.count(row["steps"])), "end"),
-            Column[Json]("Tokens", lambda row: tag("span", formats.count(row["trained_tokens"])), "end"),
+            Column[Json]("Rank", lambda row: formats.count(row["rank"]), "number"),
+            Column[Json]("Steps", lambda row: formats.count(row["steps"]), "number"),
+            Column[Json]("Tokens", lambda row: formats.count(row["trained_tokens"]), "number"),
             Column[Json]("Last request", lambda row: formats.ago(row["used_at"]), "nowrap"),
             Column[Json]("", self._acts, "end"),
         ]

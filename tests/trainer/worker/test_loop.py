@@ -10,7 +10,7 @@ from safetensors.numpy import load
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.training import queue
-from loragate.adapter_store.training.objects import CommandKind, ErrorCategory, RequestStatus
+from loragate.adapter_store.training.objects import CommandKind, ErrorCategory, RequestStatus, Sampler
 from loragate.adapter_store.usage.query import Grouping, UsageQuery
 from tests.trainer.worker.training_world import Client, World, bad_datum, datum
 
@@ -36,6 +36,11 @@ async def state_of(client: Client, seq: int) -> dict[str, bytes]:
         assert checkpoint.state_file is not None
         state = load(await scope.training_states.read(checkpoint.state_file))
     return {name: array.tobytes() for name, array in state.items()}
+
+
+async def bytes_of(client: Client, sampler: Sampler) -> bytes:
+    stored = await client.world.store.open_adapter(client.tenant_id, sampler.digest or "")
+    return b"".join([chunk async for chunk in stored.tensors])
 
 
 async def test_commands_run_in_the_order_of_their_numbers(world: World) -> None:
@@ -154,11 +159,22 @@ async def test_samplers_with_and_without_a_name(world: World) -> None:
     assert sampler.digest == checkpoint.digest == route.pick().digest
     assert version.lineage.source == client.run_id
     assert names == [checkpoint.adapter]  # the unnamed one is no adapter
-    stored = await world.store.open_adapter(client.tenant_id, sampler.digest or "")
-    assert b"lora_A" in b"".join([chunk async for chunk in stored.tensors])
+    assert b"lora_A" in await bytes_of(client, sampler)
+    await train(client, 1, first=13)
+    await client.save(16, CommandKind.SAVE_SAMPLER, None, sampler_number=4)
+    async with world.training():
+        await client.outcome(16)
+    async with world.store.tenant(client.tenant_id) as scope:
+        unnamed = await scope.training_samplers.get(f"{client.session_id}:sample:4")
+    await world.store.sweep(timedelta(0), timedelta(0))
+    assert b"lora_A" in await bytes_of(client, unnamed)
     async with world.store.tenant(client.tenant_id, write=True) as scope:
         await scope.training_sessions.finish(client.session_id, "success")
         assert await scope.training_samplers.of_session(client.session_id) == []
+    await world.store.sweep(timedelta(0), timedelta(0))
+    assert b"lora_A" in await bytes_of(client, sampler)  # a version's
+    with pytest.raises(LookupError):
+        await bytes_of(client, unnamed)
 
 
 async def test_runs_continue_from_states_and_adapters(world: World) -> None:
@@ -207,3 +223,30 @@ async def test_a_used_up_limit_fails_the_request(world: World) -> None:
         failed = await client.outcome(2)
     assert failed.status is RequestStatus.FAILED
     assert "training_tokens_per_day" in failed.error
+
+
+async def test_a_quiet_tenant_does_not_wait_for_a_busy_one(world: World) -> None:
+    busy = [await world.client(0, seed=each) for each in range(3)]
+    for client in busy:
+        for seq in range(1, 30):
+            await client.forward_backward(seq, *(datum(each, 32) for each in range(8)))
+    quiet = await world.client(1)
+    await quiet.forward_backward(1, datum(1))
+    async with world.training():
+        await quiet.loss(1)
+        done = [each.status for client in busy for each in (await client.outcomes(*range(1, 30))).values()]
+        assert done.count(RequestStatus.DONE) < len(done) / 4
+
+
+async def test_a_trainer_that_lost_its_lease_records_nothing(world: World) -> None:
+    client = await world.client()
+    await client.forward_backward(1, datum(1))
+    loop = world.loop("slow")
+    await loop._turn()  # claims the run, and creates it
+    waiting = await loop._read_waiting()
+    async with world.store.admin(write=True) as admin:
+        await admin.training_queue.release_all("slow")
+        assert [claim.run.id for claim in await admin.training_queue.claim("other", 8)] == [client.run_id]
+    await loop._forward_backward(loop._held[client.run_id], waiting)
+    assert (await client.outcomes(1))[1].status is RequestStatus.WAITING
+    assert world.trainer.run_ids == ()
