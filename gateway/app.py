@@ -288,7 +288,7 @@ async def _open_services(
         wakeups.open()
         stack.callback(wakeups.close)
         futures = Futures(store, wakeups)
-        samples = Samples(store, admission, link, config, wakeups)
+        samples = Samples(store, admission, link, config, wakeups, futures)
         stack.push_async_callback(samples.close)
         services = Services(
             config=config,

@@ -66,6 +66,10 @@ class Futures:
             waiting.discard(future)
             self._tidy(tenant_id, owner, seq)
 
+    def resolve(self, tenant_id: str, owner: str, seq: int, outcome: Outcome) -> None:
+        """Pass on an outcome that this process has recorded."""
+        self._resolve(self._waiting.get((tenant_id, owner), {}), {seq: outcome})
+
     async def run_loop(self) -> None:
         """Read what clients wait for, until cancelled."""
         while True:

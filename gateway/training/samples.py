@@ -26,6 +26,7 @@ from loragate.gateway.generation.prompt_logprobs import PromptLogprobs, check_pr
 from loragate.gateway.generation.request import GenerationRequest, Target, share_of
 from loragate.gateway.generation.tokenize import check_length, room_for_completion
 from loragate.gateway.schemas.training.sampling import SampleCreate
+from loragate.gateway.training.futures import Futures
 from loragate.v1 import engine_pb2
 from loragate.v1 import training_pb2 as pb
 
@@ -50,12 +51,14 @@ class Samples:
         link: EngineLink,
         config: GatewayConfig,
         wakeups: Wakeups,
+        futures: Futures,
     ) -> None:
         self._store = store
         self._admission = admission
         self._link = link
         self._config = config
         self._wakeups = wakeups
+        self._futures = futures
         self._worker = f"gateway-{random_base62(12)}"
         self._running: set[asyncio.Task[None]] = set()
         self._by_tenant: Counter[str] = Counter()
@@ -64,10 +67,9 @@ class Samples:
         """Accept a request and return its id; its outcome is recorded later. Raise ApiError, StoreError."""
         if self._by_tenant[caller.tenant_id] >= _MAX_OF_TENANT or self._by_tenant.total() >= _MAX_RUNNING:
             raise TooManyRequests("Too many samples wait already; read the results of some first.")
-        async with self._store.tenant(caller.tenant_id) as scope:
-            sampler = await scope.training_samplers.get(body.sampling_session_id)
-        request = self._request(caller, sampler, body)
         async with self._store.tenant(caller.tenant_id, write=True) as scope:
+            sampler = await scope.training_samplers.get(body.sampling_session_id)
+            request = self._request(caller, sampler, body)
             new = await scope.training_samplers.submit(sampler.id, body.seq_id, raw, self._worker)
         request_id = request_id_of(sampler.id, body.seq_id)
         if new:
@@ -158,6 +160,7 @@ class Samples:
                 if error.status < 500:  # the tenant was deleted
                     return
                 await asyncio.sleep(_RETRY_SECONDS)
+        self._futures.resolve(caller.tenant_id, sampler_id, body.seq_id, outcome)
         self._wakeups.wake(GATEWAY)
 
     async def _sampled(
