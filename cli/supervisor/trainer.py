@@ -5,6 +5,7 @@ import asyncio
 from loragate.adapter_store.ids import random_base62
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
+from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 from loragate.finetune.worker.worker_pidfile import is_running
 
@@ -37,7 +38,8 @@ def part(settings: Settings, model: str) -> OptionalPart | None:
     chosen = settings.model_copy(update={"model": model})
     # A restarted trainer keeps this name, so that the runs of the previous process are free immediately.
     command = our_command("trainer", "--name", f"serve-{random_base62(12)}")
-    program = Program("trainer", command, child_environment(chosen, _SETTINGS))
+    environment = child_environment(chosen, _SETTINGS) | shared_metrics.finetune_environment(settings)
+    program = Program("trainer", command, environment)
 
     async def works(pid: int) -> bool:
         return await asyncio.to_thread(is_running, settings.trainer_workspace, pid)

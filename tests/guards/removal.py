@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _PARTS = ("adapter_store", "cli", "demo", "engine", "finetune", "gateway", "kernels", "migrations", "panel",
-          "peft_format", "prompts", "proto", "tests", "docs", "examples")  # fmt: skip
+          "peft_format", "prompts", "proto", "tests", "trainer", "docs", "examples")  # fmt: skip
 _FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt")
 _TEST_SECONDS = 120  # a test that hangs without its guard has failed
 

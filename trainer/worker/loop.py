@@ -27,6 +27,7 @@ from loragate.trainer.worker.commands import Commands
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
 from loragate.trainer.worker.held_run import HeldRun, lora_settings
+from loragate.trainer.worker.metrics import TrainerMetrics
 from loragate.trainer.worker.requests import document, forward_backward, forward_backward_output
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class TrainerLoop:
         config: TrainerConfig,
         wakeups: Wakeups,
         base_model: str,
+        metrics: TrainerMetrics | None = None,
     ) -> None:
         self._store = store
         self._compute = compute
@@ -68,6 +70,7 @@ class TrainerLoop:
         self._config = config
         self._wakeups = wakeups
         self._base_model = base_model
+        self._metrics = metrics or TrainerMetrics()
         self._held: dict[str, HeldRun] = {}
         self._served: defaultdict[str, float] = defaultdict(float)  # by tenant
         self._used_at: dict[str, float] = {}
@@ -217,8 +220,9 @@ class TrainerLoop:
         except Exception:
             log.exception("forward_backward failed")
             results = [TrainingRejected(_INTERNAL_ERROR)] * len(chosen)
-        milliseconds = int(1000 * (time.monotonic() - started))
+        seconds = time.monotonic() - started
         total = sum(_tokens(request) for _, _, request in chosen)
+        self._metrics.record_step(seconds, total, len({held.id for held, _, _ in chosen}))
         for held in {id(each): each for each, _, _ in chosen}.values():
             outcomes, tokens, failed = {}, 0, held.run.gradients_failed
             for (owner, command, request), result in zip(chosen, results, strict=True):
@@ -235,7 +239,7 @@ class TrainerLoop:
                     tokens += count
                 cost = _FORWARD_COST if request.forward_only else _BACKWARD_COST
                 self._served[held.tenant_id] += cost * _tokens(request) / held.weight
-            used = TrainingUsage(tokens, milliseconds * tokens // max(1, total))
+            used = TrainingUsage(tokens, int(1000 * seconds * tokens / max(1, total)))
             price = self._config.price(held.tenant_id)
             amount = None if price is None else price * tokens
             await self._record(held, Progress(outcomes, failed, used=used, amount=amount))
@@ -285,6 +289,8 @@ class TrainerLoop:
             await self._drop(held.id)  # what memory holds may be ahead of what is recorded
             raise
         self._wakeups.wake(GATEWAY)
+        self._metrics.record_outcomes(progress.outcomes.values())
+        self._metrics.record_memory(len(self._compute.loaded), self._compute.used)
 
     async def _renew(self) -> None:
         """Renew the leases when they are due; drop runs that are lost or have ended."""

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from loragate.adapter_store.training.objects import Outcome
 from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import SHARED_DIRECTORY
@@ -25,6 +26,7 @@ from loragate.gateway.instruments.tenant_counter import TenantCounter
 from loragate.gateway.metering.request_metrics import AliasTargetMetrics
 from loragate.gateway.observability.finetune_families import FOLDER, finetune_families
 from loragate.gateway.routes import metrics as metrics_route
+from loragate.trainer.worker.metrics import TrainerMetrics
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway.engine_stats import full_stats
 from tests.gateway.grpc_client import Client
@@ -338,10 +340,13 @@ def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monke
 
 @pytest.fixture
 async def families(gateway: Gateway, client: Client) -> list[Metric]:
-    """Return the metric families of the gateway, and those that it forwards from a fine-tune worker."""
+    """Return the metric families of the gateway, and those that it forwards from a fine-tune worker and a trainer."""
     worker = FinetuneMetrics()
     worker.record_end("finished")
-    pages = await page_after_traffic(gateway, client), generate_latest(worker.registry).decode()
+    trainer = TrainerMetrics()
+    trainer.record_outcomes([Outcome.done(b"")])
+    own = [generate_latest(each.registry).decode() for each in (worker, trainer)]
+    pages = await page_after_traffic(gateway, client), *own
     return [family for page in pages for family in text_string_to_metric_families(page)]
 
 
@@ -349,7 +354,7 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
     assert len(families) > 40
     for family in families:
         assert family.documentation, family.name
-        parts = "http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune"
+        parts = "http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune|trainer"
         assert re.fullmatch(rf"(loragate_({parts})_|vllm:)[a-z0-9_]+", family.name), family.name
         assert not re.search(r"_(ms|millis|milliseconds|minutes|kb|mb)(_|$)", family.name), "base units"
         if family.type == "counter":
@@ -376,7 +381,7 @@ async def test_the_documents_queries_use_existing_metrics(families: list[Metric]
     exist = {sample.name for family in families for sample in family.samples}
     asked = set(
         re.findall(
-            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune)_|vllm:)[a-z0-9_]+",
+            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune|trainer)_|vllm:)[a-z0-9_]+",
             DOCUMENT.read_text(),
         )
     )
