@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
+from loragate.trainer.frozen import matrix
 from loragate.trainer.packing import Segment, Step
 from loragate.trainer.products import add_outer, aligned, multiply
 
@@ -47,14 +47,12 @@ class StepContext:
             self._step, self._segments = before
 
 
-class FrozenLinear:
-    """The base weights of one module, as x @ w [in, out] + bias."""
+class _BaseLinear:
+    """The frozen weights of one module, as x @ w [in, out] + bias."""
 
     def __init__(self, module: nn.Module) -> None:
-        assert isinstance(module, nn.Linear | Conv1D)
-        weight = module.weight.detach()
-        self._w = weight if isinstance(module, Conv1D) else weight.t()
-        self._bias = None if module.bias is None else module.bias.detach()
+        self._w = matrix(module)
+        self._bias = module.bias.detach() if isinstance(module.bias, Tensor) else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = multiply(x, self._w)
@@ -69,7 +67,7 @@ class LoraGroup:
 
     def __init__(self, number: int, modules: Sequence[nn.Module], context: StepContext) -> None:
         self.number = number
-        self.bases = [FrozenLinear(module) for module in modules]
+        self.bases = [_BaseLinear(module) for module in modules]
         self._context = context
         self._x: Tensor | None = None  # kept alive, so that no other tensor can take its identity
         self._outputs: tuple[Tensor, ...] = ()

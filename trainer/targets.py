@@ -8,6 +8,8 @@ from transformers import PreTrainedModel
 
 from loragate.engine.layers.lora_linear import linear_shape
 from loragate.engine.model.tracing import Trace
+from loragate.peft_format.plan.layout import BaseLayout
+from loragate.peft_format.plan.mixture import family_of
 
 ROLES = ("attn", "mlp", "unembed")
 
@@ -27,10 +29,11 @@ class Targets:
     shapes: Mapping[str, tuple[int, int]]
 
 
-def find_targets(model: PreTrainedModel, traced: Trace) -> Targets:
+def find_targets(model: PreTrainedModel, traced: Trace, layout: BaseLayout) -> Targets:
     """Return the linears of attention and MLPs inside the layers, and the head.
 
-    Routers and gates beside experts, and stacked experts, are not among them.
+    Routers and gates beside experts, and stacked experts, are not among them; nor are linears with names that PEFT
+    takes for experts in this kind of model.
     """
     names = {module: name for name, module in model.named_modules()}
     modules = dict(model.named_modules())
@@ -38,13 +41,16 @@ def find_targets(model: PreTrainedModel, traced: Trace) -> Targets:
     layers = tuple(f"{name}." for name in layer_names(model, traced))
     mixtures = {names[module].rpartition(".")[0] for module in traced.experts}
     head = names.get(model.get_output_embeddings(), "")
+    family = family_of(layout)
+    reserved = frozenset(name.rpartition(".")[2] for name in family.parameters) if family else frozenset()
 
     def role(name: str) -> str | None:
         if name == head:
             return "unembed"
         if name.startswith(attention):
             return "attn"
-        return "mlp" if name.startswith(layers) and name.rpartition(".")[0] not in mixtures else None
+        parent, _, last = name.rpartition(".")
+        return "mlp" if name.startswith(layers) and parent not in mixtures and last not in reserved else None
 
     found = {name: role(name) for group in traced.groups for name in group}
     groups = tuple(tuple(name for name in group if found[name]) for group in traced.groups)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from loragate.engine.config import EngineConfig
-from loragate.trainer import adapter_files, base_model, saved_state
+from loragate.trainer import adapter_files, loading, saved_state
 from loragate.trainer.adapter import (
     Adapter,
     Buffer,
@@ -19,6 +19,7 @@ from loragate.trainer.adapter import (
     new_adapter,
     shapes_of,
 )
+from loragate.trainer.base_model import BaseModel
 from loragate.trainer.datum import Datum, check_tokens
 from loragate.trainer.errors import TrainingRejected
 from loragate.trainer.losses import check_inputs, check_loss
@@ -40,7 +41,7 @@ __all__ = [
 class Trainer:
     """One base model and the adapters in training on it. Not thread-safe; a step's numbers depend on no other run."""
 
-    def __init__(self, base: base_model.BaseModel, *, max_rank: int, max_step_tokens: int) -> None:
+    def __init__(self, base: BaseModel, *, max_rank: int, max_step_tokens: int) -> None:
         self._base = base
         self._max_rank = max_rank
         self._max_step_tokens = max_step_tokens
@@ -55,7 +56,7 @@ class Trainer:
         With `checkpointing`, each layer is computed a second time in the backward pass, and a step takes less memory.
         A step has at most `max_step_tokens` rows, or one sequence.
         """
-        base = base_model.load(directory, config, checkpointing=checkpointing)
+        base = loading.load(directory, config, checkpointing=checkpointing)
         return cls(base, max_rank=config.max_lora_rank, max_step_tokens=max_step_tokens)
 
     @property
