@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -18,7 +19,7 @@ _WEIGHTS, _GRADIENT, _MEAN, _SQUARE = "weights", "gradient", "mean", "square"
 
 
 def write(adapter: Adapter) -> bytes:
-    """Return the file."""
+    """Return the file; equal states are equal bytes, because safetensors would write several keys in any order."""
     buffers = {_WEIGHTS: adapter.buffer.flat}
     if adapter.gradient is not None:
         buffers[_GRADIENT] = adapter.gradient.flat
@@ -31,23 +32,17 @@ def write(adapter: Adapter) -> bytes:
         for factor, value in (("a", a), ("b", b))
     }
     shapes = {name: [shape.rank, shape.scaling] for name, shape in adapter.shapes.items()}
-    metadata = {
-        "format": _FORMAT,
-        "settings": json.dumps(asdict(adapter.settings)),
-        "modules": json.dumps(shapes),
-        "steps": str(adapter.steps),
-    }
-    return save(tensors, metadata)
+    facts = {"settings": asdict(adapter.settings), "modules": shapes, "steps": adapter.steps}
+    return save(tensors, {_FORMAT: json.dumps(facts)})
 
 
 def read(state: bytes, targets: Targets, device: torch.device, *, optimizer: bool, gradients: bool) -> Adapter:
     """Return the adapter of a file. Raise TrainingRejected for a damaged one, or of another base model."""
     try:
-        tensors, metadata = load(state), _metadata(state)
-        settings = LoraSettings(**json.loads(metadata["settings"]))
-        modules = json.loads(metadata["modules"])
-        shapes = {name: LoraShape(int(rank), float(scaling)) for name, (rank, scaling) in modules.items()}
-        steps = int(metadata["steps"])
+        tensors, facts = load(state), _facts(state)
+        settings = LoraSettings(**facts["settings"])
+        shapes = {name: LoraShape(int(rank), float(scaling)) for name, (rank, scaling) in facts["modules"].items()}
+        steps = int(facts["steps"])
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise TrainingRejected(f"state: is not a training state of this program: {error}") from None
     _check(shapes, targets)
@@ -65,12 +60,10 @@ def read(state: bytes, targets: Targets, device: torch.device, *, optimizer: boo
     return adapter
 
 
-def _metadata(state: bytes) -> dict[str, str]:
+def _facts(state: bytes) -> dict[str, Any]:
     size = int.from_bytes(state[:8], "little")
-    metadata: dict[str, str] = json.loads(state[8 : 8 + size])["__metadata__"]
-    if metadata["format"] != _FORMAT:
-        raise ValueError(f"its format is {metadata['format']}")
-    return metadata
+    facts: dict[str, Any] = json.loads(json.loads(state[8 : 8 + size])["__metadata__"][_FORMAT])
+    return facts
 
 
 def _check(shapes: Shapes, targets: Targets) -> None:
