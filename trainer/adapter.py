@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -45,12 +45,13 @@ class LoraShape:
 
 @dataclass(frozen=True, slots=True)
 class MemberFactors:
-    """One module's part of a group's factors: its rows of A, and B [out, rank]."""
+    """One module's part of a group's factors: its rows of A, and B [out, rank], also as a transposed view."""
 
     member: int
     ranks: slice
     scaling: float
     b: Tensor
+    b_t: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class GroupFactors:
     """The factors of sibling modules with one input: their As stacked, [sum of ranks, in], and the Bs of each."""
 
     a: Tensor
+    a_t: Tensor
     members: tuple[MemberFactors, ...]
 
 
@@ -134,12 +136,16 @@ class BufferLayout:
         return place
 
     def group_factors(self, flat: Tensor) -> Factors:
-        return {
-            number: GroupFactors(
-                a.view(flat), tuple(MemberFactors(index, ranks, s, b.view(flat)) for index, ranks, s, b in members)
-            )
-            for number, a, members in self._groups
-        }
+        """Return views of a buffer, for computations."""
+        found = {}
+        for number, a_place, placed in self._groups:
+            members = []
+            for member, ranks, scaling, b_place in placed:
+                b = b_place.view(flat)
+                members.append(MemberFactors(member, ranks, scaling, b, b.t()))
+            a = a_place.view(flat)
+            found[number] = GroupFactors(a, a.t(), tuple(members))
+        return found
 
     def factors(self, flat: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Yield each module's name, A [rank, in] and B [out, rank]."""
@@ -171,7 +177,8 @@ class Adapter:
     buffer: Buffer
     steps: int = 0
     gradient: Buffer | None = None
-    moments: tuple[Tensor, Tensor] | None = field(default=None)
+    moments: tuple[Tensor, Tensor] | None = None
+    _unused: Buffer | None = None  # of an earlier gradient
 
     @property
     def weights(self) -> Factors:
@@ -182,8 +189,20 @@ class Adapter:
 
     def working_gradient(self) -> Buffer:
         """Return a copy of the gradient, for a request to add to; it becomes the gradient if the request succeeds."""
-        flat = self.zeros() if self.gradient is None else self.gradient.flat.clone()
+        if self.gradient is not None:
+            flat = self.gradient.flat.clone()
+        elif self._unused is not None:
+            buffer, self._unused = self._unused, None
+            buffer.flat.zero_()
+            return buffer
+        else:
+            flat = self.zeros()
         return Buffer(flat, self.layout.group_factors(flat))
+
+    def clear_gradient(self) -> None:
+        """Discard the gradient, and keep its buffer for the next one."""
+        self._unused = self.gradient or self._unused
+        self.gradient = None
 
 
 def memory_bytes(layout: BufferLayout) -> int:

@@ -76,7 +76,7 @@ class Head:
         for chunk in self._chunks(step):
             rows = slice(chunk[0].start, chunk[-1].stop)
             part = states[rows].clone().requires_grad_(train)
-            with self._context.running(step, segments_of(step.work, chunk, rows.start)), torch.set_grad_enabled(train):
+            with self._context.running(step, segments_of(step.work, chunk)), torch.set_grad_enabled(train):
                 logits = self.logits(part)
                 log_softmax = logits.detach().log_softmax(dim=-1)
                 targets = _targets(step, chunk, states.device)

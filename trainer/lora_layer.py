@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from loragate.trainer.adapter import GroupFactors
 from loragate.trainer.frozen import matrix
 from loragate.trainer.packing import Segment, Step
 from loragate.trainer.products import add_outer, aligned, multiply
@@ -87,19 +88,20 @@ class LoraGroup:
     def forward(self, x: Tensor, segments: Sequence[Segment]) -> tuple[list[Tensor], list[Tensor]]:
         """Return the outputs of all members, and for each adapter here, and each member, scaling · x @ Aᵀ."""
         outputs = [base.forward(x) for base in self.bases]
-        half = x.dtype != torch.float32
-        sums = [y.float() for y in outputs] if half else outputs
+        sums = [y.float() for y in outputs]
+        sizes = [segment.rows for segment in segments]
+        xs, ys = x.float().split(sizes), [y.split(sizes) for y in sums]
         shrunk = []
-        for segment in segments:
+        for index, segment in enumerate(segments):
             factors = segment.weights.get(self.number)
             if factors is None:
                 continue
-            h = multiply(x[segment.start : segment.stop].float(), factors.a.t())
+            h = multiply(xs[index], factors.a_t)
             for part in factors.members:
                 scaled = h[:, part.ranks] * part.scaling
-                multiply(scaled, part.b.t(), sums[part.member][segment.start : segment.stop])
+                multiply(scaled, part.b_t, ys[part.member][index])
                 shrunk.append(scaled)
-        return [y.to(x.dtype) for y in sums] if half else outputs, shrunk
+        return [y.to(x.dtype) for y in sums], shrunk
 
     def backward(
         self,
@@ -111,24 +113,24 @@ class LoraGroup:
         needs_input: bool,
     ) -> Tensor | None:
         """Add to the segments' gradients, and return the derivative by x if it is needed."""
-        half = x.dtype != torch.float32
-        dx = self._base_backward(gradients) if needs_input else None
-        wide = dx.float() if half and dx is not None else dx
+        dx = self._base_backward(gradients).float() if needs_input else None
+        sizes = [segment.rows for segment in segments]
+        xs, dys = x.float().split(sizes), [g.float().split(sizes) for g in gradients]
+        dxs = None if dx is None else dx.split(sizes)
         remaining = iter(shrunk)
-        for segment in segments:
+        for index, segment in enumerate(segments):
             factors = segment.weights.get(self.number)
             if factors is None:
                 continue
-            rows = slice(segment.start, segment.stop)
-            dy = [gradients[part.member][rows].float() for part in factors.members]
-            dh = torch.cat(
-                [multiply(g, part.b).mul_(part.scaling) for g, part in zip(dy, factors.members, strict=True)], dim=1
-            )
-            if wide is not None:
-                multiply(dh, factors.a, wide[rows])
+            dy = [dys[part.member][index] for part in factors.members]
+            dhs = [multiply(g, part.b).mul_(part.scaling) for g, part in zip(dy, factors.members, strict=True)]
+            dh = dhs[0] if len(dhs) == 1 else torch.cat(dhs, dim=1)
+            if dxs is not None:
+                multiply(dh, factors.a, dxs[index])
             h = [next(remaining) for _ in factors.members]
-            self._add_gradient(segment, x[rows].float(), h, dh, dy)
-        return wide.to(x.dtype) if half and wide is not None else wide
+            if segment.gradient is not None:
+                _add_gradient(segment.gradient[self.number], segment.pieces, xs[index], h, dh, dy)
+        return None if dx is None else dx.to(x.dtype)
 
     def _base_backward(self, gradients: Sequence[Tensor]) -> Tensor:
         dx = self.bases[0].backward(gradients[0])
@@ -136,15 +138,16 @@ class LoraGroup:
             dx.add_(base.backward(gradient))
         return dx
 
-    def _add_gradient(self, segment: Segment, x: Tensor, h: Sequence[Tensor], dh: Tensor, dy: Sequence[Tensor]) -> None:
-        sums = None if segment.gradient is None else segment.gradient[self.number]
-        if sums is None:
-            return
-        for start, stop in segment.pieces:
-            rows = slice(start - segment.start, stop - segment.start)
-            add_outer(sums.a, dh[rows], x[rows])
-            for index, part in enumerate(sums.members):
-                add_outer(part.b, dy[index][rows], h[index][rows])
+
+def _add_gradient(
+    sums: GroupFactors, pieces: Sequence[int], x: Tensor, h: Sequence[Tensor], dh: Tensor, dy: Sequence[Tensor]
+) -> None:
+    """Add a segment's pieces, of so many rows each, one by one."""
+    for dh_piece, x_piece in zip(dh.split(pieces), x.split(pieces), strict=True):
+        add_outer(sums.a, dh_piece, x_piece)
+    for part, dys, hs in zip(sums.members, dy, h, strict=True):
+        for dy_piece, h_piece in zip(dys.split(pieces), hs.split(pieces), strict=True):
+            add_outer(part.b, dy_piece, h_piece)
 
 
 class _GroupProduct(torch.autograd.Function):

@@ -43,9 +43,8 @@ def gradient_norm(gradient: Tensor) -> float:
 
     The order of the sum does not depend on the number of threads: rows are summed as a whole, and then one by one.
     """
-    rows = gradient.view(-1, _NORM_BLOCK)
-    squares = torch.cat([part.double().square().sum(dim=1) for part in rows.split(_NORM_BLOCK)])
-    return math.sqrt(math.fsum(squares.tolist()))
+    rows = torch.linalg.vector_norm(gradient.view(-1, _NORM_BLOCK), dim=1).tolist()
+    return math.hypot(*rows)
 
 
 def adamw_step(weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: int, params: AdamParams) -> None:
@@ -56,5 +55,5 @@ def adamw_step(weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, 
     square.mul_(params.beta2).addcmul_(gradient, gradient, value=1 - params.beta2)
     correction1 = 1 - params.beta1**step
     correction2 = 1 - params.beta2**step
-    denominator = (square.sqrt() / correction2**0.5).add_(params.eps)
+    denominator = square.sqrt().div_(correction2**0.5).add_(params.eps)
     weights.addcdiv_(mean, denominator, value=-(params.learning_rate / correction1))

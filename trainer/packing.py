@@ -34,13 +34,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Consecutive rows of one run, and the pieces, [start, stop), in which they enter its gradient."""
+    """Consecutive rows of one run, in the order of the step, and the sizes of the pieces that enter its gradient."""
 
-    start: int
-    stop: int
+    rows: int
     weights: Factors
     gradient: Factors | None
-    pieces: tuple[tuple[int, int], ...]
+    pieces: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +128,18 @@ def pieces_of(work: tuple[Work, ...], starts: tuple[int, ...]) -> tuple[Piece, .
     )
 
 
-def segments_of(work: tuple[Work, ...], pieces: Sequence[Piece], first_row: int = 0) -> tuple[Segment, ...]:
-    """Return the segments of consecutive pieces, in rows counted from `first_row`."""
+def segments_of(work: tuple[Work, ...], pieces: Sequence[Piece]) -> tuple[Segment, ...]:
+    """Return the segments of consecutive pieces."""
     segments: list[Segment] = []
     for piece in pieces:
         each = work[piece.work]
-        start, stop = piece.start - first_row, piece.stop - first_row
+        rows = piece.stop - piece.start
         weights, gradient = each.adapter.weights, each.gradient
         last = segments[-1] if segments else None
         if last is not None and last.weights is weights and last.gradient is gradient:
-            segments[-1] = Segment(last.start, stop, weights, gradient, (*last.pieces, (start, stop)))
+            segments[-1] = Segment(last.rows + rows, weights, gradient, (*last.pieces, rows))
         else:
-            segments.append(Segment(start, stop, weights, gradient, ((start, stop),)))
+            segments.append(Segment(rows, weights, gradient, (rows,)))
     return tuple(segments)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 ROW_ALIGNMENT = 16
-SUM_BLOCK = 256  # terms of a row's sum
+SUM_BLOCK = 512  # terms of a row's sum
 PIECE_ROWS = 128  # rows of one sequence that a gradient sums at a time
 
 

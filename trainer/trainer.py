@@ -1,11 +1,10 @@
 """The trainer: adapters of several runs on one base model, and the computations on them."""
 
+import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from loragate.engine.config import EngineConfig
 from loragate.trainer import adapter_files, loading, saved_state
@@ -122,7 +121,7 @@ class Trainer:
         return self._runs[run_id].gradient is not None
 
     def clear_gradients(self, run_id: str) -> None:
-        self._runs[run_id].gradient = None
+        self._runs[run_id].clear_gradient()
 
     def forward_backward(self, requests: Sequence[ForwardBackward]) -> list[ForwardBackwardResult | TrainingRejected]:
         """Compute all requests together, in steps of at most `max_step_tokens` rows.
@@ -148,7 +147,7 @@ class Trainer:
         gradients = {i: self._runs[requests[i].run_id].working_gradient() for i in turn}
         self._compute([self._work(requests, i, gradients[i]) for i in turn], results, train=True)
         for index in turn:
-            if index not in results.errors and not bool(torch.isfinite(gradients[index].flat).all()):
+            if index not in results.errors and not math.isfinite(gradient_norm(gradients[index].flat)):
                 results.fail(index, "data: the gradient is not finite; no gradient of this request was kept")
             if index not in results.errors:
                 self._runs[requests[index].run_id].gradient = gradients[index]
@@ -179,7 +178,7 @@ class Trainer:
             adapter.moments = adapter.zeros(), adapter.zeros()
         adapter.steps += 1
         adamw_step(adapter.buffer.flat, gradient, *adapter.moments, adapter.steps, params)
-        adapter.gradient = None
+        adapter.clear_gradient()
         return {"grad_norm:mean": norm}
 
     def export(self, run_id: str) -> tuple[bytes, bytes]:

@@ -24,7 +24,7 @@ class Company:
     """The circumstances in which a run is trained."""
 
     neighbours: int = 0
-    threads: int = 2
+    threads: int = 1
     checkpointing: bool = False
     max_step_tokens: int = 4096
     logit_bytes: int = 1 << 27
@@ -33,11 +33,10 @@ class Company:
 
 COMPANIES = {
     "neighbours": Company(neighbours=3),
-    "one thread": Company(threads=1),
-    "four threads": Company(neighbours=2, threads=4),
+    "two threads": Company(neighbours=1, threads=2),
     "checkpointing": Company(checkpointing=True),
     "steps of one sequence": Company(max_step_tokens=16),
-    "small steps and neighbours": Company(neighbours=3, threads=1, checkpointing=True, max_step_tokens=64),
+    "small steps and neighbours": Company(neighbours=3, checkpointing=True, max_step_tokens=64),
     "chunks of one piece": Company(neighbours=1, logit_bytes=1),
     "small chunks": Company(neighbours=5, max_step_tokens=320, logit_bytes=100_000),
     "several requests": Company(neighbours=3, requests=3),
