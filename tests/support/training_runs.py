@@ -25,8 +25,8 @@ def save_model(root: Path, model_type: str, **overrides: Any) -> tuple[PreTraine
     return model, root / model_type
 
 
-def load_trainer(folder: Path, **options: Any) -> Trainer:
-    return Trainer.load(folder, EngineConfig(**CONFIG), **options)
+def load_trainer(folder: Path, dtype: str = "float32", **options: Any) -> Trainer:
+    return Trainer.load(folder, EngineConfig(**CONFIG, dtype=dtype), **options)  # type: ignore[arg-type]
 
 
 def datum(seed: int, length: int, *, targets: int = 0, sampled: bool = False) -> Datum:

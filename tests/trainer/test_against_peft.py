@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from training_runs import PeftReference, compute, datum, load_trainer, request, save_model
 
 from loragate.trainer.trainer import AdamParams, LoraSettings
@@ -45,6 +46,21 @@ def check(model_type: str, steps: int, root: Path) -> None:
 @pytest.mark.parametrize("model_type", ["llama", "gpt_oss"])
 def test_some_steps(model_type: str, tmp_path: Path) -> None:
     check(model_type, 6, tmp_path)
+
+
+def test_a_base_in_half_precision_is_trained_in_single(tmp_path: Path) -> None:
+    """PEFT's adapters on bfloat16 weights are float32 as well."""
+    model, folder = save_model(tmp_path, "llama")
+    trainer = load_trainer(folder, dtype="bfloat16")
+    trainer.create("run", LoraSettings(rank=4, seed=1))
+    peft = PeftReference(model.bfloat16(), trainer.export("run"), tmp_path / "run")
+    assert {parameter.dtype for parameter in peft.model.parameters()} == {torch.float32, torch.bfloat16}
+    for step in range(3):
+        data = [datum(step, 30), datum(step + 9, 17)]
+        (result,) = compute(trainer, request("run", data))
+        assert result.metrics["loss:sum"] == pytest.approx(peft.forward_backward(data), rel=0.01)
+        trainer.optim_step("run", PARAMS["large"])
+        peft.step(PARAMS["large"])
 
 
 @pytest.mark.long

@@ -120,11 +120,11 @@ def test_a_request_that_fails_leaves_its_runs_gradient(trainer: Trainer) -> None
 
     sampled = datum(3, 20, sampled=True)
     sampled.inputs["logprobs"][4] = -1e4  # type: ignore[index]
-    bad = request("a", [sampled], "importance_sampling")
+    bad = request("a", [datum(4, 20, sampled=True), sampled], "importance_sampling")
     wrong = request("a", [datum(3, 20, targets=0)], "ppo")
     nan, good, rejected = trainer.forward_backward([bad, request("b", data), wrong])
     assert isinstance(nan, TrainingRejected)
-    assert str(nan).startswith("data[0]: the loss is not finite")
+    assert str(nan).startswith("data[1]: the loss is not finite")
     assert isinstance(rejected, TrainingRejected)
     assert str(rejected).startswith("data[0].loss_fn_inputs.logprobs: is missing")
     assert not isinstance(good, TrainingRejected)
