@@ -86,6 +86,10 @@ class TrainerLoop:
                     log.warning("the store is unavailable: %s", error)
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
+                except Exception:  # one run's error must not end the others
+                    log.exception("a turn failed")
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
                 if not progressed:
                     await self._wakeups.wait(self._config.poll_seconds)
         finally:
@@ -161,7 +165,12 @@ class TrainerLoop:
         settings = held.run.settings or {}
         if command.kind is CommandKind.CREATE:
             settings = dict(document(command.payload))
-        return self._compute.trainer.estimate(lora_settings(dict(settings))) if settings.get("rank") else 0
+        if not settings.get("rank"):
+            return 0
+        try:
+            return self._compute.trainer.estimate(lora_settings(dict(settings)))
+        except TrainingRejected:  # its creation fails with the reason
+            return 0
 
     async def _make_room(self, needed: int, waiting: Waiting) -> bool:
         """Unload runs, those first that were not used for longest, until there is room for a run."""

@@ -250,3 +250,13 @@ async def test_a_trainer_that_lost_its_lease_records_nothing(world: World) -> No
     await loop._forward_backward(loop._held[client.run_id], waiting)
     assert (await client.outcomes(1))[1].status is RequestStatus.WAITING
     assert world.trainer.run_ids == ()
+
+
+async def test_a_run_that_cannot_be_created_fails_what_follows(world: World) -> None:
+    client, other = await world.client(0, rank=1000), await world.client(1)
+    await client.forward_backward(1, datum(1))
+    await other.forward_backward(1, datum(1))
+    async with world.training():
+        assert "rank" in (await client.outcome(0)).error
+        assert "could not be created" in (await client.outcome(1)).error
+        await other.loss(1)

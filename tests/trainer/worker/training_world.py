@@ -65,14 +65,14 @@ class World:
         for run_id in self.trainer.run_ids:
             self.trainer.unload(run_id)
 
-    async def client(self, tenant: int = 0, *, seed: int = 1) -> "Client":
+    async def client(self, tenant: int = 0, *, seed: int = 1, rank: int = 4) -> "Client":
         """Return a client with a new run, whose creation waits."""
         tenant_id = self.tenants[tenant]
         async with self.store.tenant(tenant_id, write=True) as scope:
             session = await scope.training_sessions.create(
                 "key1", sdk_version="0", tags=[], user_metadata={}, display_name=None
             )
-            settings = SETTINGS | {"seed": seed}
+            settings = SETTINGS | {"seed": seed, "rank": rank}
             payload = orjson.dumps(settings)
             wanted = NewRun(session.id, 0, "key1", 4, settings, {})
             await scope.training_runs.create(wanted, CommandKind.CREATE, payload, payload)
