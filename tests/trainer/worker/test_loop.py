@@ -54,8 +54,11 @@ async def test_commands_run_in_the_order_of_their_numbers(world: World) -> None:
         await asyncio.sleep(0.3)
         waiting = await mixed.outcomes(0, 2, 3, 5, 6)
         assert [waiting[seq].status for seq in (0, 2)] == [RequestStatus.DONE, RequestStatus.WAITING]
-        await mixed.forward_backward(4, datum(1), datum(51))
         await mixed.forward_backward(1, datum(0), datum(50))
+        await mixed.outcome(3)
+        await asyncio.sleep(0.2)
+        assert (await mixed.outcomes(5))[5].status is RequestStatus.WAITING
+        await mixed.forward_backward(4, datum(1), datum(51))
         await mixed.forward_backward(1, datum(0), datum(50))  # again: the same request
         with pytest.raises(Invalid, match="other content"):
             await mixed.forward_backward(1, datum(7))
