@@ -55,15 +55,25 @@ async def test_commands_run_in_the_order_of_their_numbers(world: World) -> None:
         waiting = await mixed.outcomes(0, 2, 3, 5, 6)
         assert [waiting[seq].status for seq in (0, 2)] == [RequestStatus.DONE, RequestStatus.WAITING]
         await mixed.forward_backward(1, datum(0), datum(50))
-        await mixed.outcome(3)
-        await asyncio.sleep(0.2)
-        assert (await mixed.outcomes(5))[5].status is RequestStatus.WAITING
         await mixed.forward_backward(4, datum(1), datum(51))
         await mixed.forward_backward(1, datum(0), datum(50))  # again: the same request
         with pytest.raises(Invalid, match="other content"):
             await mixed.forward_backward(1, datum(7))
         assert await mixed.loss(5) == await straight.loss(5)
         assert await state_of(mixed, 7) == await state_of(straight, 7)
+
+
+async def test_a_gap_holds_back_what_is_behind_it(world: World) -> None:
+    client = await world.client()
+    await client.forward_backward(1, datum(1))
+    await client.forward_backward(3, datum(3))
+    async with world.training():
+        await client.outcome(1)
+        await asyncio.sleep(0.2)
+        assert (await client.outcomes(3))[3].status is RequestStatus.WAITING
+        await client.forward_backward(2, datum(2))
+        await client.loss(2)
+        await client.loss(3)
 
 
 async def test_a_failed_request_takes_its_step_with_it(world: World) -> None:
