@@ -125,6 +125,12 @@ class LocalEngine:
             raise RuntimeError(f"there is no embedding: {output.error}")
         return output.embedding
 
+    def classify(
+        self, prompt: Sequence[int], adapter: str, *, each_token: bool = False, **options: Any
+    ) -> tuple[float, ...]:
+        """Return the logits of a prompt by the adapter's head [labels], or of each of its tokens [tokens · labels]."""
+        return self.embed(prompt, adapter, Pooling.CLASSIFY_TOKENS if each_token else Pooling.CLASSIFY, **options)
+
     def close(self) -> None:
         """Stop the step loop."""
         self.core.stop()

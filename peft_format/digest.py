@@ -72,6 +72,9 @@ def _canonical(config: LoraConfig) -> dict[str, object]:
         "trainable_token_indices": sorted(config.trainable_token_indices),
         "ensure_weight_tying": config.ensure_weight_tying,
         "alora_invocation_tokens": config.alora_invocation_tokens,
+        "task_type": config.task_type,
+        "id2label": config.id2label,
+        "problem_type": config.problem_type,
         "use_bdlora": blocks and [blocks.of_a, blocks.of_b, blocks.blocks],
     }
     return plain | {name: value for name, value in beyond.items() if value}

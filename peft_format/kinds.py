@@ -14,4 +14,5 @@ class AdapterKind(StrEnum):
     TRAINED_TOKENS = "trained_tokens"  # replaced rows of an embedding or of the head
     BIAS = "bias"  # biases that replace the base model's
     ACTIVATED = "alora"  # active from the invocation tokens onwards, arXiv:2504.12397
+    CLASSIFIER = "classifier"  # a head for labels in place of the one for tokens
     BASE_COPIES = "base_copies"  # the file also holds the base model's embedding or head, which are compared

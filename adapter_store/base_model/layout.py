@@ -4,6 +4,7 @@ A manifest may come from an engine of another version: entries unknown to this v
 adapter can use them, and missing entries count as absent.
 """
 
+from loragate.peft_format.classification import ClassifierHead, Task
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan.layout import BaseLayout, BaseParameter, ModuleKind, TargetModule
 from loragate.v1 import engine_pb2
@@ -14,6 +15,8 @@ _KINDS = {
     engine_pb2.MODULE_KIND_EMBEDDING: ModuleKind.EMBEDDING,
     engine_pb2.MODULE_KIND_NORM: ModuleKind.NORM,
 }
+
+_TASKS = frozenset(Task)
 
 
 def layout_of(manifest: engine_pb2.Manifest) -> BaseLayout:
@@ -29,6 +32,7 @@ def layout_of(manifest: engine_pb2.Manifest) -> BaseLayout:
         input_embedding=manifest.input_embedding,
         head=manifest.output_head,
         dtype=manifest.dtype or "float32",
+        classifier_heads={Task(head.task): _head(head) for head in manifest.classifier_heads if head.task in _TASKS},
     )
 
 
@@ -51,3 +55,7 @@ def _parameter(parameter: engine_pb2.BaseParameter) -> BaseParameter:
         transposed=parameter.transposed,
         servable=parameter.servable,
     )
+
+
+def _head(head: engine_pb2.ClassifierHead) -> ClassifierHead:
+    return ClassifierHead(head.name, head.in_features, head.bias)

@@ -10,9 +10,12 @@ from loragate.engine.execution.packing import PackedRows, ScoredRows, SegmentCac
 from loragate.engine.execution.step_graphs import StepGraphs
 from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.model.base_model import BaseModel
-from loragate.engine.sequence.pooling import diverted
+from loragate.engine.sequence.pooling import Pooling, diverted
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.transfers import to_device
+
+MAX_TOKEN_LOGITS = 1 << 20
+"""The most logits of one prompt whose every token is classified: they are one message to the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,21 @@ class ModelRunner:
         """Whether embeddings can be computed: the module that makes logits of the final states is known."""
         return self._head is not None
 
+    def head_problem(self, sequence: Sequence) -> str | None:
+        """Return why a sequence with an adapter cannot have what it asks of the adapter's head, or None."""
+        labels, pooling = self._base.heads.labels(sequence.slot), sequence.request.pooling
+        if pooling is None:
+            return (
+                None if labels is None else "the adapter has a head for labels in place of tokens: it generates no text"
+            )
+        if not pooling.classifies:
+            return None
+        if labels is None:
+            return "the adapter has no head for labels"
+        if pooling is Pooling.CLASSIFY_TOKENS and labels * sequence.prompt_length > MAX_TOKEN_LOGITS:
+            return f"{sequence.prompt_length} tokens with {labels} labels each are more than {MAX_TOKEN_LOGITS} logits"
+        return None
+
     def check_device(self) -> None:
         """Raise torch.AcceleratorError if the device no longer responds, as after an invalid access.
 
@@ -83,7 +101,7 @@ class ModelRunner:
     def execute(self, scheduled: Mapping[Sequence, int]) -> StepLogits:
         """Compute the scheduled tokens.
 
-        The states of sequences with pooling are added to their pooled states.
+        The states of sequences with pooling, or their logits by the adapter's head, are added to their pooled states.
         """
         self._base.context.sync_tables()
         packed = PackedRows.from_entries(decode_first(scheduled.items()))
@@ -113,7 +131,9 @@ class ModelRunner:
         parts = states[0].split([len(rows) for _, _, rows in pooled])
         for (sequence, start, _), part in zip(pooled, parts, strict=True):
             assert sequence.pooled is not None
-            sequence.pooled.add(part, start)
+            pooling = sequence.request.pooling
+            through_head = pooling is not None and pooling.classifies
+            sequence.pooled.add(self._base.heads.logits(sequence.slot, part) if through_head else part, start)
         return logits
 
 

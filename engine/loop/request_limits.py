@@ -20,6 +20,8 @@ class ModelLimits:
             return "the prompt is empty"
         if request.pooling is not None and not self.embeds:
             return "this model's head is not known, so it cannot compute embeddings"
+        if request.pooling is not None and request.pooling.classifies and request.adapter is None:
+            return "the base model has no head for labels"
         if request.pooling is not None and (request.n > 1 or (request.grammar, request.thinking) != (None, None)):
             return "a prompt has one embedding: n must be 1, and neither a grammar nor thinking is allowed"
         if request.pooling is not None and request.prompt_logprobs is not None:

@@ -72,7 +72,7 @@ class Stepper:
     def step(self, scheduled: dict[Sequence, int]) -> list[Output]:
         """Launch a step, and return the outputs that were read in the meantime."""
         began, work = time.perf_counter(), self._scheduler.work
-        outputs = [self._fail(s, ErrorCode.INTERNAL, why) for s, why in self._stale(scheduled)]
+        outputs = [self._fail(s, code, why) for s, code, why in self._unfit(scheduled)]
         alive = {s: tokens for s, tokens in scheduled.items() if s.blocks}
         if not alive:
             return outputs + self.collect()
@@ -180,7 +180,7 @@ class Stepper:
 
     def _embed(self, rows: dict[Sequence, int]) -> Embeddings:
         ended = {s: s.pooled for s, tokens in rows.items() if s.pooled is not None and tokens == s.remaining}
-        return Embeddings(list(ended), Readback([p.mean() for p in ended.values()], self._runner.device))
+        return Embeddings(list(ended), Readback([p.result() for p in ended.values()], self._runner.device))
 
     def _publish(self, rows: dict[Sequence, int]) -> None:
         """Mark all rows as computed and publish their blocks. Their tokens are known.
@@ -212,8 +212,9 @@ class Stepper:
                     self._blocks.publish(sequence)
         return accepted_rows
 
-    def _stale(self, scheduled: dict[Sequence, int]) -> list[tuple[Sequence, str]]:
-        stale = []
+    def _unfit(self, scheduled: dict[Sequence, int]) -> list[tuple[Sequence, ErrorCode, str]]:
+        """Return the sequences that cannot be computed with what is in their slot, each with the reason."""
+        unfit = []
         for sequence in scheduled:
             if sequence.lease is not None:
                 try:
@@ -221,8 +222,12 @@ class Stepper:
                 except StaleSlot as error:
                     log.error("a sequence was about to decode with another adapter's weights: %s", error)
                     sequence.lease = None
-                    stale.append((sequence, "its adapter's slot was reassigned"))
-        return stale
+                    unfit.append((sequence, ErrorCode.INTERNAL, "its adapter's slot was reassigned"))
+                    continue
+                problem = self._runner.head_problem(sequence)
+                if problem is not None:
+                    unfit.append((sequence, ErrorCode.INVALID_REQUEST, problem))
+        return unfit
 
     def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
         """Replace the expected token by the chosen one."""

@@ -12,6 +12,7 @@ from loragate.engine.config import EngineConfig
 from loragate.engine.layers import attention, experts, lora_parameter, quantization, rotary
 from loragate.engine.layers import gated_mlp as gated
 from loragate.engine.layers import rms_norm as norms
+from loragate.engine.layers.classifier_head import ClassifierHeads
 from loragate.engine.layers.experts import ExpertProjection
 from loragate.engine.layers.forward_context import ForwardContext
 from loragate.engine.layers.lora_linear import LoraGroup, LoraLinear, build_group
@@ -49,6 +50,7 @@ class BaseModel:
     groups_by_module: Mapping[str, LoraGroup]
     slot_modules: Mapping[str, SlotModule]  # embeddings and norms
     targets_by_parameter: Mapping[str, LoraGroup | ExpertProjection]  # routers and experts, by the parameter's path
+    heads: ClassifierHeads
     attention_layers: tuple[AttentionLayer, ...]
     trace: Trace
     dtype: torch.dtype
@@ -186,6 +188,7 @@ def prepare(model: PreTrainedModel, *, batch_invariant: bool = False) -> BaseMod
         groups_by_module,
         {name: SlotModule(modules[name], dim, context) for name, dim in traced.rowwise.items()},
         targets_by_parameter,
+        ClassifierHeads(),
         tuple(traced.attention),
         traced,
         parameter.dtype,

@@ -12,6 +12,7 @@ from loragate.engine.layers.lora_linear import is_linear, linear_shape
 from loragate.engine.layers.rms_norm import is_norm
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.model.checkpoint import TokenizerFiles
+from loragate.peft_format.classification import ClassifierHead, Task
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan.layout import BaseLayout, BaseParameter, ModuleKind, TargetModule
 from loragate.v1 import engine_pb2 as pb
@@ -25,6 +26,7 @@ SERVES = frozenset(
         AdapterKind.REPLACED,
         AdapterKind.TRAINED_TOKENS,
         AdapterKind.BIAS,
+        AdapterKind.CLASSIFIER,
         AdapterKind.BASE_COPIES,
         AdapterKind.ACTIVATED,
     }
@@ -83,7 +85,9 @@ def _bare_parameters(model: PreTrainedModel, described: Mapping[str, TargetModul
                 yield BaseParameter(name, key, tuple(parameter.shape), transposed)
 
 
-def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
+def layout(
+    base: BaseModel, found: Targets, max_rank: int, heads: Mapping[Task, ClassifierHead] | None = None
+) -> BaseLayout:
     """Return the targets in peft_format's form, marked where our layers can serve them."""
     text = base.model.config.get_text_config()
     return BaseLayout(
@@ -97,6 +101,7 @@ def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
         input_embedding=found.input_embedding,
         head=found.head,
         dtype=str(base.dtype).removeprefix("torch."),
+        classifier_heads=heads or {},
     )
 
 
@@ -121,6 +126,8 @@ def build_manifest(model: PreTrainedModel, where: BaseLayout, tokenizer: Tokeniz
         eos_token_ids=sorted(eos_token_ids(model)),
         dtype=where.dtype,
         max_lora_rank=where.max_rank,
+        classifier_heads=[head_message(task, head) for task, head in where.classifier_heads.items()],
+        pad_token_id=text.pad_token_id,
         **facts,
     )
 
@@ -144,6 +151,10 @@ def parameter_message(parameter: BaseParameter) -> pb.BaseParameter:
         transposed=parameter.transposed,
         servable=parameter.servable,
     )
+
+
+def head_message(task: Task, head: ClassifierHead) -> pb.ClassifierHead:
+    return pb.ClassifierHead(task=task, name=head.name, in_features=head.in_features, bias=head.bias)
 
 
 def eos_token_ids(model: PreTrainedModel) -> frozenset[int]:

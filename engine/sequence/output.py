@@ -65,6 +65,6 @@ class Output:
     finish: FinishReason | None = None
     error: Failure | None = None
     cached_tokens: int = 0  # with its first token: prompt tokens that were found in the cache
-    embedding: tuple[float, ...] | None = None  # [hidden size], not normalized
+    embedding: tuple[float, ...] | None = None  # [hidden size], not normalized; or the logits of the adapter's head
     prompt_logprobs: PromptLogprobs | None = None
     computed: Computed | None = None  # with the end of a sequence; None for a request that had none

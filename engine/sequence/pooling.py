@@ -1,4 +1,4 @@
-"""Embeddings: one vector per prompt, pooled from the inputs of the model's head."""
+"""Pooling: one vector per prompt, computed from the inputs of the model's head."""
 
 import enum
 from collections.abc import Iterator
@@ -10,39 +10,56 @@ from torch import Tensor, nn
 
 
 class Pooling(enum.Enum):
-    """The state that represents a prompt: that of its last token, which sees all others, or the mean over all
-    tokens."""
+    """What represents a prompt: the state of its last token, which sees all others, or the mean over all tokens.
+
+    Or the logits of a classifier's head, for the last token or for every token.
+    """
 
     LAST = "last"
     MEAN = "mean"
+    CLASSIFY = "classify"
+    CLASSIFY_TOKENS = "classify_tokens"
+
+    @property
+    def classifies(self) -> bool:
+        """Whether states go through the adapter's head before they are pooled."""
+        return self in (Pooling.CLASSIFY, Pooling.CLASSIFY_TOKENS)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every token counts, and not the last one alone."""
+        return self in (Pooling.MEAN, Pooling.CLASSIFY_TOKENS)
 
 
 class PooledStates:
-    """The sums of one prompt's final hidden states, by chunk, as far as they are computed."""
+    """One prompt's final hidden states, or their logits, by chunk, as far as they are computed: sums for a mean."""
 
     def __init__(self, pooling: Pooling, length: int) -> None:
-        self._first = 0 if pooling is Pooling.MEAN else length - 1
+        self._first = 0 if pooling.takes_all else length - 1
         self._length = length
-        self._sums: dict[int, Tensor] = {}  # [hidden], by the start of their chunks
+        self._keeps_rows = pooling is Pooling.CLASSIFY_TOKENS
+        self._parts: dict[int, Tensor] = {}  # [width] or [tokens, width], by the start of their chunks
 
     def wanted(self, start: int, stop: int) -> range:
         """Return those of the prompt's tokens [start, stop) whose states are pooled."""
         return range(max(start, self._first), stop)
 
     def add(self, states: Tensor, start: int) -> None:
-        """Add the states [tokens, hidden] of the wanted tokens from position `start` on.
+        """Add the rows [tokens, width] of the wanted tokens from position `start` on.
 
-        Earlier sums from that position on are discarded: a prompt restarts after a preemption, and a chunk after
+        Earlier ones from that position on are discarded: a prompt restarts after a preemption, and a chunk after
         running out of memory.
         """
-        before = {at: total for at, total in self._sums.items() if at < start}
+        before = {at: part for at, part in self._parts.items() if at < start}
         assert before or start == self._first, "states were left out"
-        self._sums = before | {start: states.sum(dim=0, dtype=torch.float32)}
+        self._parts = before | {start: states if self._keeps_rows else states.sum(dim=0, dtype=torch.float32)}
 
-    def mean(self) -> Tensor:
-        """Return the pooled state [hidden], once the whole prompt is computed."""
-        assert self._sums, "the prompt is not computed yet"
-        return reduce(torch.add, self._sums.values()) / (self._length - self._first)
+    def result(self) -> Tensor:
+        """Return the pooled state [width], once the whole prompt is computed, or the rows [tokens · width]."""
+        assert self._parts, "the prompt is not computed yet"
+        if self._keeps_rows:
+            return torch.cat(list(self._parts.values())).flatten()
+        return reduce(torch.add, self._parts.values()) / (self._length - self._first)
 
 
 @contextmanager

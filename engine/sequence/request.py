@@ -87,7 +87,7 @@ class Share:
 class Request:
     """One submitted request; it becomes n sequences. Without a `cache_salt` its prefix is not shared.
 
-    With `pooling` it generates no tokens: its one output is an embedding, and `sampling` is ignored. With
+    With `pooling` it generates no tokens: its one output is a vector, and `sampling` is ignored. With
     `prompt_logprobs` its first completion begins with the logprobs of the prompt's tokens and of so many alternatives.
     With `max_tokens` 0 it ends once its prompt is computed.
     """

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from loragate.engine.grammar.matcher import Matcher
 from loragate.engine.sequence.output import Computed
-from loragate.engine.sequence.pooling import PooledStates, Pooling
+from loragate.engine.sequence.pooling import PooledStates
 from loragate.engine.sequence.prefix_path import PrefixPath
 from loragate.engine.sequence.prompt_logprobs import PromptScoring
 from loragate.engine.sequence.prompt_lookup import PromptLookup
@@ -63,7 +63,7 @@ class Sequence:
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
         pooling, drafts = self.request.pooling, self.request.draft_tokens
-        needs_all_states = pooling is Pooling.MEAN  # which cached blocks do not have
+        needs_all_states = pooling is not None and pooling.takes_all  # which cached blocks do not have
         self.pooled = None if pooling is None else PooledStates(pooling, self.prompt_length)
         top = self.request.prompt_logprobs if self.index == 0 else None  # they are the same for all completions
         self.scoring = None if top is None else PromptScoring(top, self.prompt_length)

@@ -25,6 +25,7 @@ from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.model.base_model import BaseModel, choose_device, load_plain, prepare
 from loragate.engine.model.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer, served_name
+from loragate.engine.model.classifier_heads import classifier_heads
 from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.runtime.copy_stream import event_marker
@@ -111,10 +112,10 @@ def _load(config: EngineConfig) -> LoadedModel:
     max_model_len, notes = _max_model_len(plain, config)
     log.info("checking the packed model against transformers' own")
     expected = self_check.reference(plain, self_check.check_lengths(plain.config, max_model_len))
-    found = targets(plain)
+    found, heads = targets(plain), classifier_heads(plain)
     base = prepare(plain, batch_invariant=config.batch_invariant == "on" and choose_device(config).type == "cuda")
     self_check.verify(base, expected)
-    where = layout(base, found, config.max_lora_rank)
+    where = layout(base, found, config.max_lora_rank, heads)
     digest = base_digest(directory, config.cache_dir / "base-digests.json")
     budget = _budget(base, config, max_model_len)
     blocks = allocate_kv(base, config, max_model_len, digest, None if budget is None else budget.kv)

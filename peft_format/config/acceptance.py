@@ -1,6 +1,6 @@
 """Checks of a whole config: its kind is LoRA, every field is known, no value is unservable, the base is unchanged."""
 
-from loragate.peft_format.config.fields import FIELDS, SERVED_PEFT_TYPE, rejected_fields
+from loragate.peft_format.config.fields import FIELDS, LABEL_FIELDS, SERVED_PEFT_TYPE, rejected_fields
 from loragate.peft_format.config.json_fields import Fields
 from loragate.peft_format.errors import clipped, in_config, quoted
 
@@ -31,7 +31,7 @@ def _check_peft_type(fields: Fields) -> None:
 
 def _check_known(fields: Fields) -> None:
     for name in fields:
-        if name not in FIELDS:
+        if name not in FIELDS and name not in LABEL_FIELDS:
             raise in_config(
                 name,
                 f"{clipped(name)} is not a field of PEFT 0.21's LoraConfig; remove it if the adapter does not need it.",

@@ -1,7 +1,8 @@
 """Every field of `adapter_config.json` that PEFT 0.21 can write, and how it is handled here.
 
 This table is the only source; tests compare `peft.LoraConfig` and docs/adapters.md with it. A field that is missing
-from a file has its neutral value. A field that is missing from this table is rejected by name.
+from a file has its neutral value. A field that is missing from this table is rejected by name, except for
+`LABEL_FIELDS`, which transformers has in the config of the model, and PEFT nowhere.
 """
 
 from collections.abc import Iterator
@@ -62,6 +63,9 @@ _FIELDS: tuple[Field, ...] = (
     Served(
         "init_lora_weights", "rejected where it changed the base model's weights: pissa, olora, corda, lora_ga, loftq"
     ),
+    Served(
+        "task_type", "`SEQ_CLS` and `TOKEN_CLS` have a head for labels; `CAUSAL_LM` has none", AdapterKind.CLASSIFIER
+    ),
     Served("use_dora", "a trained magnitude per output", AdapterKind.DORA),
     Served("bias", '"all" and "lora_only" replace the base model\'s biases with trained ones', AdapterKind.BIAS),
     Served("modules_to_save", "linears, embeddings, heads and norms trained in full", AdapterKind.REPLACED),
@@ -88,7 +92,6 @@ _FIELDS: tuple[Field, ...] = (
     Ignored("megatron_core", "only matters with megatron_config, which is rejected"),
     Ignored("qalora_group_size", "only matters to QALoRA on a base quantized with GPTQ, which is rejected"),
     Rejected("peft_type", "only LoRA adapters are served; convert it with peft.convert_to_lora", (SERVED_PEFT_TYPE,)),
-    Rejected("task_type", 'only causal language models are served; train with "CAUSAL_LM"', (None, "CAUSAL_LM")),
     Rejected("layer_replication", "replicated layers are not served; train on the base model's own", (None, [])),
     Rejected("arrow_config", "Arrow routing is not served; upload the routed adapters one by one"),
     Rejected("kasa_config", "KaSA changes the base model's weights and is not served; train without it"),
@@ -96,6 +99,16 @@ _FIELDS: tuple[Field, ...] = (
 )
 
 FIELDS: dict[str, Field] = {field.name: field for field in _FIELDS}
+
+_LABEL_FIELDS: tuple[Field, ...] = (
+    Served("id2label", "the labels by the number of the head's output; without it `LABEL_0` and so on"),
+    Served("problem_type", "the activation, as in transformers: softmax, sigmoid, or none for a regression"),
+    Ignored("label2id", "is the inverse of id2label"),
+    Ignored("num_labels", "is the number of the head's outputs"),
+)
+
+LABEL_FIELDS: dict[str, Field] = {field.name: field for field in _LABEL_FIELDS}
+"""The fields of a classifier that may be added to the file. PEFT ignores them, with a warning."""
 
 
 def rejected_fields() -> Iterator[Rejected]:

@@ -3,9 +3,11 @@
 import re
 from dataclasses import dataclass
 
+from loragate.peft_format.classification import ProblemType, Task
 from loragate.peft_format.config import json_fields
 from loragate.peft_format.config.acceptance import check_acceptable
 from loragate.peft_format.config.block_diagonal import BlockDiagonal, parse_block_diagonal
+from loragate.peft_format.config.labels import parse_labels, parse_problem_type, parse_task
 from loragate.peft_format.config.strict_json import Limits, parse_object
 from loragate.peft_format.errors import CONFIG_FILE, in_config, quoted
 
@@ -40,6 +42,9 @@ class LoraConfig:
         ensure_weight_tying: a change of a tied embedding or head changes the other as well.
         alora_invocation_tokens: None unless the adapter is activated by them.
         use_qalora: trained as QALoRA where the base was quantized with GPTQ, and as plain LoRA elsewhere.
+        task_type: None unless the adapter has a head for labels.
+        id2label: its labels by the head's outputs; empty if the file does not name them.
+        problem_type: None if the file does not have it.
     """
 
     r: int
@@ -61,6 +66,9 @@ class LoraConfig:
     alora_invocation_tokens: tuple[int, ...] | None
     use_bdlora: BlockDiagonal | None
     use_qalora: bool
+    task_type: Task | None = None
+    id2label: tuple[str, ...] = ()
+    problem_type: ProblemType | None = None
 
 
 def parse_config(raw: bytes) -> LoraConfig:
@@ -96,6 +104,9 @@ def parse_config(raw: bytes) -> LoraConfig:
         or None,
         use_bdlora=parse_block_diagonal(fields.get("use_bdlora")),
         use_qalora=json_fields.boolean(fields, "use_qalora"),
+        task_type=parse_task(fields.get("task_type")),
+        id2label=parse_labels(fields.get("id2label")),
+        problem_type=parse_problem_type(fields.get("problem_type")),
     )
     _check_targets(config)
     _check_combinations(config)
@@ -167,6 +178,14 @@ def _check_combinations(config: LoraConfig) -> None:
     used = [name for name, is_used in variants.items() if is_used]
     if len(used) > 1:
         raise in_config(used[0], f"{' and '.join(used)} exclude each other in PEFT; keep the one that was trained.")
+    if config.task_type is None:
+        for name in ("id2label", "problem_type"):
+            if getattr(config, name):
+                raise in_config(name, f'{name} is for a classifier: set task_type to "SEQ_CLS" or "TOKEN_CLS".')
+    elif config.alora_invocation_tokens is not None:
+        raise in_config(
+            "alora_invocation_tokens", "alora_invocation_tokens and a task_type with a head exclude each other."
+        )
     if config.use_dora and config.lora_bias:
         raise in_config(
             "lora_bias", "lora_bias and use_dora exclude each other in PEFT; keep the one that was trained."

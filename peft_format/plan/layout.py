@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from loragate.peft_format.classification import ClassifierHead, Task
 from loragate.peft_format.kinds import AdapterKind
 
 _HEAD_NAMES = ("lm_head", "embed_out")
@@ -85,6 +86,7 @@ class BaseLayout:
         serves: the features beyond plain LoRA that the engine serves.
         input_embedding, head: paths of `get_input_embeddings()` and `get_output_embeddings()`; empty if unknown.
         dtype: the dtype that the model computes in, by torch's name.
+        classifier_heads: the heads of transformers' classes for other tasks on this base model.
     """
 
     model_type: str
@@ -97,6 +99,7 @@ class BaseLayout:
     input_embedding: str = ""
     head: str = ""
     dtype: str = "float32"
+    classifier_heads: Mapping[Task, ClassifierHead] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.max_rank > 0, "max_rank must be positive"

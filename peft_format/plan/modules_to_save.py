@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
+from loragate.peft_format.classification import HEAD_NAMES
 from loragate.peft_format.config.lora_config import LoraConfig
 from loragate.peft_format.errors import in_config, quoted
 from loragate.peft_format.kinds import AdapterKind
@@ -43,8 +44,9 @@ def unmatched_modules(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
         return
     known = {*layout.modules, *(parameter.module for parameter in layout.parameters.values())}
     existing = set[str]().union(*map(_ends, known))
+    expected = HEAD_NAMES if config.task_type else ()
     for name in config.modules_to_save:
-        if name not in existing:
+        if name not in existing and name not in expected:
             yield f"{_FIELD}: {quoted(name)} matches no module of this {layout.model_type} model."
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from loragate.peft_format.classification import Classifier
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan.layout import BaseParameter, TargetModule
 from loragate.peft_format.safetensors.header import TensorSpec
@@ -157,6 +158,18 @@ class ReplacedModule:
 
 
 @dataclass(frozen=True)
+class ClassifierPlan:
+    """A head for labels on the final states, in place of the base model's head for tokens.
+
+    Attributes:
+        head: "weight", [labels, hidden size], and, where the task's class has one, "bias", [labels].
+    """
+
+    classifier: Classifier
+    head: ReplacedModule
+
+
+@dataclass(frozen=True)
 class TrainedTokens:
     """Rows that replace the base model's (`trainable_token_indices`), before an embedding scales them.
 
@@ -197,6 +210,7 @@ class AdapterPlan:
         replaced: by module name; these modules have no LoRA.
         trained_tokens: by the name of the module that was trained.
         biases: by module name, [out_features], replacing the base bias; with DoRA too, the bias is added last.
+        classifier: the head of a classifier, or None for an adapter that generates.
         base_copies: the base model's own parameters that PEFT saved with the adapter, by their path in the base model
             ("lm_head.weight"): the adapter fits only a base model with the same values.
         invocation_tokens: with aLoRA, the tokens that activate the adapter: from the start of their last occurrence
@@ -211,6 +225,7 @@ class AdapterPlan:
     replaced: Mapping[str, ReplacedModule] = field(default_factory=dict)
     trained_tokens: Mapping[str, TrainedTokens] = field(default_factory=dict)
     biases: Mapping[str, TensorSpec] = field(default_factory=dict)
+    classifier: ClassifierPlan | None = None
     base_copies: Mapping[str, TensorSpec] = field(default_factory=dict)
     invocation_tokens: tuple[int, ...] | None = None
     tied: tuple[TiedPair, ...] = ()
@@ -231,7 +246,9 @@ class AdapterPlan:
         """All tensors that are loaded: all but `base_copies`."""
         parts: list[Mapping[str, _Part]] = [self.modules, self.embeddings, self.parameters]
         parts += [self.replaced, self.trained_tokens]
-        return (*(spec for part in parts for plan in part.values() for spec in plan.tensors), *self.biases.values())
+        head = () if self.classifier is None else self.classifier.head.tensors
+        loaded = (spec for part in parts for plan in part.values() for spec in plan.tensors)
+        return (*loaded, *self.biases.values(), *head)
 
     @property
     def size_bytes(self) -> int:
@@ -254,6 +271,7 @@ class AdapterPlan:
             AdapterKind.TRAINED_TOKENS: self.trained_tokens,
             AdapterKind.BIAS: self.biases,
             AdapterKind.ACTIVATED: self.invocation_tokens is not None,
+            AdapterKind.CLASSIFIER: self.classifier is not None,
             AdapterKind.BASE_COPIES: self.base_copies,
         }
         return frozenset(kind for kind, used in needed.items() if used)

@@ -12,6 +12,7 @@ from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.patterns.automaton import Budget
 from loragate.peft_format.plan import tensor_names as keys
 from loragate.peft_format.plan.biases import plan_biases
+from loragate.peft_format.plan.classifier import classifier_layout, split_classifier
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.plan.low_rank import plan_modules
 from loragate.peft_format.plan.mixture import converted, family_of
@@ -35,10 +36,11 @@ _INVOCATION = "alora_invocation_tokens"
 def plan_adapter(config: LoraConfig, header: Header, layout: BaseLayout) -> AdapterPlan:
     """Return what to load where; raises AdapterRejected. Reads no tensor."""
     budget = Budget()
+    layout = classifier_layout(config, header, layout)
     family = family_of(layout)
     tensors = Tensors(header, family.renamed if family else str)
     config = tied_modules_to_save(converted(config, layout, budget), layout)
-    plan = _plan(config, layout, budget, tensors)
+    plan = split_classifier(_plan(config, layout, budget, tensors), config, layout)
     if plan.invocation_tokens is not None:
         _check_activation(plan, layout)
     return _with_leftovers(plan, layout, tensors)

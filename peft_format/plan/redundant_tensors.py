@@ -45,7 +45,8 @@ def take_tied_rows(plan: AdapterPlan, tensors: Tensors) -> Iterator[TiedPair]:
 
 def drop_redundant(plan: AdapterPlan, tensors: Tensors) -> None:
     """Drop tensors that only training needs, and the copies that PEFT saves beside a fully trained module."""
-    for module in plan.replaced.values():
+    saved = [*plan.replaced.values(), *([plan.classifier.head] if plan.classifier else [])]
+    for module in saved:
         for parameter in module.parameters:
             for infix in ("modules_to_save", "original_module"):
                 tensors.drop(keys.parameter(f"{module.module.name}.{infix}.{parameter}"))

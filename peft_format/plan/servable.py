@@ -12,6 +12,7 @@ _INSTEAD = {
     AdapterKind.REPLACED: "fully trained modules are not served here; target them with LoRA, or merge the adapter",
     AdapterKind.TRAINED_TOKENS: "trained token embeddings are not served here; train without them",
     AdapterKind.BIAS: 'trained biases of the base model are not served here; train with bias="none"',
+    AdapterKind.CLASSIFIER: 'heads for labels are not served here; train with task_type="CAUSAL_LM"',
     AdapterKind.ACTIVATED: "activated LoRA is not served here; train without invocation tokens",
 }
 

@@ -24,6 +24,7 @@ _FOREIGN = (
         "is a copy of the base model's own, as modules_to_save does not name its module; "
         "save the adapter with save_embedding_layers=False",
     ),
+    (r"\.(score|classifier)\.", "belongs to a head for labels, but task_type is neither SEQ_CLS nor TOKEN_CLS"),
     (r"\.bias$", "is a bias of the base model, but neither bias nor modules_to_save says that it was trained"),
     (r"\.weight$", "is a whole weight, but modules_to_save does not name its module"),
 )

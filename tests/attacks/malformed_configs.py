@@ -113,7 +113,7 @@ REDOS = ("(a+)+$", "(.*.*)*x", "(a|a)*b", "(q|_|p|r|o|j|.)*" * 200 + "x", "((((.
 
 _BAD: dict[str, tuple[object, ...]] = {
     "peft_type": ("LOHA", "IA3", "lora", "PROMPT_TUNING", None, ["LORA"], 1),
-    "task_type": ("SEQ_CLS", "FEATURE_EXTRACTION", "causal_lm", 1),
+    "task_type": ("SEQ_CLS", "TOKEN_CLS", "FEATURE_EXTRACTION", "causal_lm", 1),
     "r": (0, -1, 1.5, "4", True, None, [4], 10**9, 2**63, {"q_proj": 4}),
     "lora_alpha": ("16", None, True, [16], 1e7, -1e7, 1e300),
     "use_rslora": (1, "true", None),

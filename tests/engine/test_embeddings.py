@@ -106,7 +106,7 @@ def test_a_sum_that_restarts() -> None:
     pooled.add(states[3:] + 100, 3)  # that step ran out of memory
     pooled.add(states[3:5], 3)
     pooled.add(states[5:], 5)
-    assert pooled.mean().tolist() == [5.0, 6.0]
+    assert pooled.result().tolist() == [5.0, 6.0]
 
 
 @pytest.mark.parametrize("pooling", [LAST, MEAN])

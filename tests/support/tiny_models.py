@@ -1,6 +1,7 @@
 """Tiny random models of every tested architecture, random PEFT adapters, and their expected outputs."""
 
 import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,15 @@ from weakref import WeakKeyDictionary
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora.variants import get_alora_offsets_for_generate
+from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
 
 VOCABULARY = 96
 
@@ -156,3 +164,49 @@ def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapt
             out.append(int(result.logits[0, -1].argmax()))
             tokens = torch.tensor([out[-1:]])
     return out
+
+
+def classifier_model(model: PreTrainedModel, task: str, labels: int) -> Any:
+    """Return transformers' class for the task over the model's weights, with a random head; None if it has none."""
+    auto = AutoModelForSequenceClassification if task == "SEQ_CLS" else AutoModelForTokenClassification
+    config = copy.deepcopy(model.config)
+    config.num_labels = labels
+    if type(config) not in auto._model_mapping:
+        return None
+    made = auto.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    inner = model.base_model_prefix
+    getattr(made, inner).load_state_dict(getattr(model, inner).state_dict())
+    return made.eval()
+
+
+def add_classifier(
+    model: PreTrainedModel, directory: Path, seed: int, labels: int, task: str = "SEQ_CLS", **options: Any
+) -> Path:
+    """Save a random adapter with a head, with PEFT. `options` are of LoraConfig, `id2label` and `problem_type` of
+    transformers' config."""
+    extra = {name: options.pop(name) for name in ("id2label", "problem_type") if name in options}
+    torch.manual_seed(seed)
+    options.setdefault("target_modules", TARGETS.get(model.config.model_type, LLAMA_TARGETS))
+    made = classifier_model(model, task, labels)
+    peft_model = get_peft_model(made, LoraConfig(init_lora_weights=False, task_type=task, **options))
+    with torch.no_grad():
+        for name, parameter in peft_model.named_parameters():
+            if "lora_magnitude_vector" in name:
+                parameter.mul_(torch.empty_like(parameter).uniform_(0.7, 1.3))
+            elif parameter.requires_grad:
+                parameter.normal_(std=0.08 if "lora_" in name else 0.3)
+    peft_model.save_pretrained(directory)
+    config = directory / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | extra))
+    return directory
+
+
+def class_logits(model: PreTrainedModel, prompt: Sequence[int], adapter: Path) -> Tensor:
+    """Return the logits of PEFT and transformers' class for the adapter's task: [labels], or [tokens, labels]."""
+    task = json.loads((adapter / "adapter_config.json").read_text())["task_type"]
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    (head,) = (t for name, t in tensors.items() if name.endswith(("score.weight", "classifier.weight")))
+    oracle = PeftModel.from_pretrained(classifier_model(model, task, head.shape[0]), adapter).eval()
+    with torch.inference_mode():
+        logits: Tensor = oracle(input_ids=torch.tensor([list(prompt)]), use_cache=False).logits[0]
+    return logits

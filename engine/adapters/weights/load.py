@@ -10,14 +10,15 @@ from torch import Tensor
 
 from loragate.engine.adapters.token_cost import token_cost
 from loragate.engine.adapters.weights.base_copies import check_base_copies
-from loragate.engine.adapters.weights.linear import Dtypes, linear_weights
+from loragate.engine.adapters.weights.linear import Dtypes, Read, linear_weights
 from loragate.engine.adapters.weights.parameters import parameter_patches
 from loragate.engine.adapters.weights.rows import row_patch
-from loragate.engine.layers.patch import HostAdapter, Patch, Patchable, pack
+from loragate.engine.layers.classifier_head import HeadPatch
+from loragate.engine.layers.patch import HostAdapter, Patch, Patchable, pack, run_size
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.runtime.copy_stream import aside
 from loragate.peft_format.plan.layout import BaseLayout
-from loragate.peft_format.plan.plan import AdapterPlan
+from loragate.peft_format.plan.plan import AdapterPlan, ReplacedModule
 from loragate.peft_format.read import AdapterReading, read_adapter
 from loragate.peft_format.safetensors.header import TensorSpec
 
@@ -58,11 +59,19 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
             patch = row_patch(name, slot_module.module, plan, read, base.adapter_dtype)
             if patch is not None:
                 patches[slot_module] = patch
+        if plan.classifier is not None:
+            patches[base.heads] = _head_patch(plan.classifier.head, read)
         host = pack(patches)
-    full = sum(prod(spec.shape) for module in plan.replaced.values() for spec in module.tensors)
+    full = sum(prod(spec.shape) for module in plan.replaced.values() for spec in module.tensors) * base.dtype.itemsize
+    head = 0 if plan.classifier is None else run_size(patches[base.heads].tensors)
     return replace(
         host,
         invocation=plan.invocation_tokens,
-        full_weight_bytes=full * base.dtype.itemsize,
+        full_weight_bytes=full + head,
         rank=plan.max_rank,
     )
+
+
+def _head_patch(head: ReplacedModule, read: Read) -> HeadPatch:
+    parameters = {name: read(spec).float() for name, spec in head.parameters.items()}
+    return HeadPatch(parameters["weight"], parameters.get("bias"))

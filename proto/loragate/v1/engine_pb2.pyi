@@ -19,6 +19,8 @@ class Pooling(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POOLING_UNSPECIFIED: _ClassVar[Pooling]
     POOLING_LAST: _ClassVar[Pooling]
     POOLING_MEAN: _ClassVar[Pooling]
+    POOLING_CLASSIFY: _ClassVar[Pooling]
+    POOLING_CLASSIFY_TOKENS: _ClassVar[Pooling]
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -51,6 +53,8 @@ MODULE_KIND_NORM: ModuleKind
 POOLING_UNSPECIFIED: Pooling
 POOLING_LAST: Pooling
 POOLING_MEAN: Pooling
+POOLING_CLASSIFY: Pooling
+POOLING_CLASSIFY_TOKENS: Pooling
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
@@ -102,7 +106,7 @@ class BaseParameter(_message.Message):
     def __init__(self, module: _Optional[str] = ..., name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., transposed: bool = ..., servable: bool = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("model_id", "base_digest", "architecture", "model_type", "num_layers", "vocab_size", "max_model_len", "modules", "tied_embeddings", "tokenizer_json", "chat_template", "special_tokens", "eos_token_ids", "dtype", "device", "adapter_slots", "max_lora_rank", "kv_capacity_tokens", "add_bos_token", "notes", "sampling_defaults", "parameters", "adapter_kinds", "input_embedding", "output_head")
+    __slots__ = ("model_id", "base_digest", "architecture", "model_type", "num_layers", "vocab_size", "max_model_len", "modules", "tied_embeddings", "tokenizer_json", "chat_template", "special_tokens", "eos_token_ids", "dtype", "device", "adapter_slots", "max_lora_rank", "kv_capacity_tokens", "add_bos_token", "notes", "sampling_defaults", "parameters", "adapter_kinds", "input_embedding", "output_head", "classifier_heads", "pad_token_id")
     class SpecialTokensEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +139,8 @@ class Manifest(_message.Message):
     ADAPTER_KINDS_FIELD_NUMBER: _ClassVar[int]
     INPUT_EMBEDDING_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_HEAD_FIELD_NUMBER: _ClassVar[int]
+    CLASSIFIER_HEADS_FIELD_NUMBER: _ClassVar[int]
+    PAD_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     base_digest: str
     architecture: str
@@ -160,7 +166,21 @@ class Manifest(_message.Message):
     adapter_kinds: _containers.RepeatedScalarFieldContainer[str]
     input_embedding: str
     output_head: str
-    def __init__(self, model_id: _Optional[str] = ..., base_digest: _Optional[str] = ..., architecture: _Optional[str] = ..., model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., modules: _Optional[_Iterable[_Union[TargetModule, _Mapping]]] = ..., tied_embeddings: bool = ..., tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., special_tokens: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., adapter_slots: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., add_bos_token: bool = ..., notes: _Optional[_Iterable[str]] = ..., sampling_defaults: _Optional[_Union[SamplingDefaults, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[BaseParameter, _Mapping]]] = ..., adapter_kinds: _Optional[_Iterable[str]] = ..., input_embedding: _Optional[str] = ..., output_head: _Optional[str] = ...) -> None: ...
+    classifier_heads: _containers.RepeatedCompositeFieldContainer[ClassifierHead]
+    pad_token_id: int
+    def __init__(self, model_id: _Optional[str] = ..., base_digest: _Optional[str] = ..., architecture: _Optional[str] = ..., model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., modules: _Optional[_Iterable[_Union[TargetModule, _Mapping]]] = ..., tied_embeddings: bool = ..., tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., special_tokens: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., adapter_slots: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., add_bos_token: bool = ..., notes: _Optional[_Iterable[str]] = ..., sampling_defaults: _Optional[_Union[SamplingDefaults, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[BaseParameter, _Mapping]]] = ..., adapter_kinds: _Optional[_Iterable[str]] = ..., input_embedding: _Optional[str] = ..., output_head: _Optional[str] = ..., classifier_heads: _Optional[_Iterable[_Union[ClassifierHead, _Mapping]]] = ..., pad_token_id: _Optional[int] = ...) -> None: ...
+
+class ClassifierHead(_message.Message):
+    __slots__ = ("task", "name", "in_features", "bias")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IN_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    name: str
+    in_features: int
+    bias: bool
+    def __init__(self, task: _Optional[str] = ..., name: _Optional[str] = ..., in_features: _Optional[int] = ..., bias: bool = ...) -> None: ...
 
 class SamplingDefaults(_message.Message):
     __slots__ = ("temperature", "top_p", "top_k")

@@ -8,7 +8,7 @@ import peft
 import pytest
 
 from loragate.peft_format.config import lora_config as config
-from loragate.peft_format.config.fields import FIELDS, Field, Ignored, Rejected, Served
+from loragate.peft_format.config.fields import FIELDS, LABEL_FIELDS, Field, Ignored, Rejected, Served
 from loragate.peft_format.config.lora_config import parse_config
 from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.kinds import AdapterKind
@@ -53,6 +53,7 @@ def test_every_kind_is_on_the_page_and_has_advice() -> None:
 
 def test_every_field_of_peft_is_classified_and_no_other() -> None:
     assert set(FIELDS) == {field.name for field in dataclasses.fields(peft.LoraConfig)}
+    assert not FIELDS.keys() & LABEL_FIELDS.keys()
 
 
 def test_each_neutral_value_is_what_peft_defaults_to() -> None:
@@ -64,10 +65,14 @@ def test_each_neutral_value_is_what_peft_defaults_to() -> None:
 
 def test_every_served_field_is_read() -> None:
     read = {field.name for field in dataclasses.fields(config.LoraConfig)}
-    assert read == {name for name, field in FIELDS.items() if isinstance(field, Served)} - {"init_lora_weights"}
+    assert read == {name for name, field in {**FIELDS, **LABEL_FIELDS}.items() if isinstance(field, Served)} - {
+        "init_lora_weights"
+    }
 
 
-@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if isinstance(field, Ignored)])
+@pytest.mark.parametrize(
+    "name", [name for name, field in {**FIELDS, **LABEL_FIELDS}.items() if isinstance(field, Ignored)]
+)
 def test_an_ignored_field_takes_any_value(name: str) -> None:
     minimal = b'{"peft_type": "LORA", "target_modules": ["q_proj"], "%s": {"a": [1]}}' % name.encode()
     plain = b'{"peft_type": "LORA", "target_modules": ["q_proj"]}'
