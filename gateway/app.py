@@ -70,7 +70,16 @@ from loragate.gateway.routes.admin import jobs as admin_jobs
 from loragate.gateway.routes.admin import keys as tenants_keys
 from loragate.gateway.routes.admin import tenants as admin_tenants
 from loragate.gateway.routes.admin import training_runs as admin_training_runs
-from loragate.gateway.routes.inference import chat, completions, embeddings, messages, models, responses, tokens
+from loragate.gateway.routes.inference import (
+    chat,
+    classification,
+    completions,
+    embeddings,
+    messages,
+    models,
+    responses,
+    tokens,
+)
 from loragate.gateway.routes.resources import (
     adapters,
     aliases,
@@ -158,7 +167,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
 def _routes() -> list[BaseRoute]:
     """Return all routes, the most frequent requests' first, because they are tried in this order. What FastAPI derives
     from them at the first request is the same for all applications of a process."""
-    inference = (chat, completions, messages, responses, embeddings, tokens)
+    inference = (chat, completions, messages, responses, embeddings, classification, tokens)
     tenants = (models, aliases, adapters, releases, imports, files, uploads, batches, fine_tuning, usage, whoami)
     training = (training_sampling, training_commands, training_sessions, training_runs, training_client, hub_tokenizer)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)

@@ -59,3 +59,8 @@ class Classifier:
         if self.problem_type in (ProblemType.MULTI_LABEL, ProblemType.REGRESSION):
             return self.problem_type
         return ProblemType.SINGLE_LABEL if len(self.labels) > 1 else ProblemType.MULTI_LABEL
+
+
+def default_labels(count: int) -> tuple[str, ...]:
+    """Return the labels of a classifier whose config does not name them, as transformers calls them."""
+    return tuple(f"LABEL_{number}" for number in range(count))

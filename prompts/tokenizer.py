@@ -50,6 +50,11 @@ class TextTokenizer:
             return [self._bos_id, *ids]
         return ids
 
+    def encode_pair(self, first: str, second: str) -> list[int]:
+        """Encode two texts, with the special tokens that the tokenizer adds around and between them."""
+        ids: list[int] = self._tokenizer.encode(first, second, add_special_tokens=True).ids
+        return self._with_bos(ids, [], plain=True)[0]
+
     def encode_chat(self, rendered: str) -> list[int]:
         """Encode a rendered chat, whose template has already added the special tokens."""
         ids: list[int] = self._encoding(rendered, plain=False, only_ids=True).ids

@@ -8,6 +8,7 @@ from enum import StrEnum
 from loragate.adapter_store.adapters.description import Description
 from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
 from loragate.adapter_store.limits import UNLIMITED, Limits
+from loragate.peft_format.classification import Classifier
 
 DEFAULT_ALIAS = "default"
 
@@ -83,6 +84,7 @@ class AdapterVersion:
     reason: str | None = None
     lineage: Lineage = UPLOADED
     signer: str | None = None
+    classifier: Classifier | None = None  # None: it generates
 
 
 @dataclass(frozen=True)
@@ -97,3 +99,4 @@ class ResolvedAdapter:
     base_digest: str
     limits: Limits = UNLIMITED
     alias: str | None = None  # the one requested; None if the version itself was requested
+    classifier: Classifier | None = None  # None: it generates

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import ResolvedAdapter, VersionStatus
+from loragate.adapter_store.adapters.classifier import classifier_of
 from loragate.adapter_store.adapters.rows import published
 from loragate.adapter_store.base_model.manifests import base_model_unknown
 from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, scoped
@@ -169,6 +170,7 @@ def _versions_of(*, by_alias: bool) -> Select[Any]:
             version.size_bytes,
             version.base_digest,
             version.status,
+            version.classifier,
             adapter.limits,
             adapter.disabled_at,
             select(EngineManifestRow.__table__.c.base_digest).scalar_subquery().label("served_base"),
@@ -204,4 +206,5 @@ def _adapter_of(row: Any, alias: str | None = None) -> ResolvedAdapter:
         base_digest=row.base_digest,
         limits=row.limits,
         alias=alias,
+        classifier=classifier_of(row.classifier),
     )

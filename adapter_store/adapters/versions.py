@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.adapters.adapter import PUBLISHED, AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.classifier import classifier_of
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned, shortened
@@ -95,6 +96,7 @@ def version_columns() -> tuple[InstrumentedAttribute[Any], ...]:
         row.evaluation,
         row.notes,
         row.signer,
+        row.classifier,
     )
 
 
@@ -131,6 +133,7 @@ def version_of(name: str, row: Any) -> AdapterVersion:
         reason=row.reason,
         lineage=_lineage_of(row),
         signer=row.signer,
+        classifier=classifier_of(row.classifier),
     )
 
 

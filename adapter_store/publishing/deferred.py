@@ -106,6 +106,7 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
         base_model=taken.base_model,
         base_digest=taken.base_digest,
         own_tokens=tuple(orjson.loads(found.own_tokens)),
+        classifier=taken.classifier,
     )
     return Deferred(taken, staged, found.alias, **orjson.loads(found.labels), attempts=found.attempts)
 

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.classifier import stored
 from loragate.adapter_store.adapters.description import EMPTY_DESCRIPTION
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.adapters.search_text import search_text
@@ -50,6 +51,7 @@ async def register(
         created_at=utc_now(),
         lineage=lineage,
         signer=signer,
+        classifier=staged.classifier,
     )
     numbered = update(AdapterRow).where(AdapterRow.id == adapter_id)
     await session.execute(numbered.values(last_version=registered.version))
@@ -163,6 +165,7 @@ async def _add_version(session: AsyncSession, version: AdapterVersion) -> None:
             evaluation=orjson.dumps(dict(lineage.evaluation)).decode() if lineage.evaluation else None,
             notes=lineage.notes,
             signer=version.signer,
+            classifier=stored(version.classifier),
             created_at=version.created_at,
         )
     )

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from loragate.adapter_store.base_model.layout import layout_of
 from loragate.adapter_store.errors import AdapterInvalid
 from loragate.adapter_store.signatures.policy import TenantPolicy
+from loragate.peft_format.classification import Classifier
 from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.plan.plan import AdapterPlan
@@ -31,6 +32,7 @@ class StagedAdapter:
     base_model: str
     base_digest: str
     own_tokens: tuple[int, ...] = ()  # a prompt must end with these for the adapter to take effect, if it needs any
+    classifier: Classifier | None = None  # None: it generates
 
 
 class Stage:
@@ -57,6 +59,7 @@ class Stage:
             base_model=manifest.model_id,
             base_digest=manifest.base_digest,
             own_tokens=_own_tokens(reading.plan),
+            classifier=None if reading.plan.classifier is None else reading.plan.classifier.classifier,
         )
 
 

@@ -103,6 +103,7 @@ class AdapterVersionRow(TenantOwned, Base):
     parent_version: Mapped[int | None]
     evaluation: Mapped[str | None] = mapped_column(Text)  # JSON
     signer: Mapped[str | None] = mapped_column(String(64))  # verified when it was published
+    classifier: Mapped[str | None] = mapped_column(Text)  # JSON: its labels; null: it generates
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
 

@@ -29,14 +29,22 @@ class TrialFailed(Exception):
 
 
 async def try_adapter(
-    engine: Engine, manifest: pb.Manifest, adapter: pb.AdapterRef, own_tokens: tuple[int, ...], share: pb.Share
+    engine: Engine,
+    manifest: pb.Manifest,
+    adapter: pb.AdapterRef,
+    own_tokens: tuple[int, ...],
+    share: pb.Share,
+    *,
+    classifies: bool = False,
 ) -> None:
-    """Probe an adapter; `own_tokens` are its invocation tokens. Raise TrialFailed."""
+    """Probe an adapter; `own_tokens` are its invocation tokens. One that `classifies` has a head for labels, and
+    generates nothing. Raise TrialFailed."""
     submit = pb.Submit(
         prompt_token_ids=probe_prompt(manifest, own_tokens),
         adapter=adapter,
         sampling=pb.Sampling(max_tokens=_GENERATED, ignore_eos=True),
         share=share,
+        pooling=pb.POOLING_CLASSIFY if classifies else pb.POOLING_UNSPECIFIED,
     )
     try:
         async with asyncio.timeout(_ANSWER_SECONDS), engine.generate(submit) as deltas:

@@ -82,7 +82,14 @@ class EngineLink:
             raise engine_unavailable("it now serves another base model")
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
         try:
-            await try_adapter(self._fleet, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))
+            await try_adapter(
+                self._fleet,
+                manifest,
+                adapter,
+                staged.own_tokens,
+                pb.Share(tenant_id=tenant_id),
+                classifies=staged.classifier is not None,
+            )
         except TrialFailed as failed:
             raise engine_rejection(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed
 

@@ -15,6 +15,7 @@ from loragate.gateway.objects.inference.completions import echoes_of
 from loragate.gateway.objects.inference.responses import ResponseHead
 from loragate.gateway.operations import whole_responses as whole
 from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.classification import ClassifyRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
@@ -59,8 +60,15 @@ async def _response(line: LineRequest) -> Response:
 async def _embeddings(line: LineRequest) -> Response:
     body = validated(EmbeddingRequest, line.body)
     pooling = await line.preparer.embeddings(line.caller, body)
-    admission = line.admission.admit_embeddings(line.caller, pooling, request_id=line.request_id)
+    admission = line.admission.admit_pooling(line.caller, pooling, endpoint="embeddings", request_id=line.request_id)
     return await whole.embeddings(admission, pooling, body)
+
+
+async def _classify(line: LineRequest) -> Response:
+    body = validated(ClassifyRequest, line.body)
+    pooling = await line.preparer.classification(line.caller, body)
+    admission = line.admission.admit_pooling(line.caller, pooling, endpoint="classify", request_id=line.request_id)
+    return await whole.classification(admission, pooling, body)
 
 
 ANSWERS: Mapping[str, Callable[[LineRequest], Awaitable[Response]]] = {
@@ -68,6 +76,7 @@ ANSWERS: Mapping[str, Callable[[LineRequest], Awaitable[Response]]] = {
     "/v1/completions": _completion,
     "/v1/responses": _response,
     "/v1/embeddings": _embeddings,
+    "/v1/classify": _classify,
 }
 """How a line is answered, by the endpoint of its batch. Each raises ApiError and StoreError."""
 

@@ -21,8 +21,14 @@ from starlette.requests import ClientDisconnect
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.usage.record import Outcome, UsageRecord, new_usage_id
 from loragate.adapter_store.usage.service_quality import Reason
-from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
-from loragate.gateway.calls.inference_request import Endpoint, InferenceRequest, embedding_inference, text_inference
+from loragate.gateway.calls.call import Admitted, PoolingCall, TextCall
+from loragate.gateway.calls.inference_request import (
+    Endpoint,
+    InferenceRequest,
+    PoolingEndpoint,
+    pooling_inference,
+    text_inference,
+)
 from loragate.gateway.calls.rejections import Rejections
 from loragate.gateway.calls.request_tokens import ComputedTokens, DeliveredTokens
 from loragate.gateway.calls.shedding import Shedding
@@ -40,11 +46,11 @@ from loragate.gateway.metering.live_counters import Meter
 from loragate.gateway.tracing.current import CURRENT, step
 
 TextAdmission = AbstractAsyncContextManager[TextCall]
-EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
+PoolingAdmission = AbstractAsyncContextManager[PoolingCall]
 
 
 class CallAdmission(ABC):
-    """Admits requests for text and for embeddings, by what `_admitted` of a subclass demands of them."""
+    """Admits requests for text and for vectors, by what `_admitted` of a subclass demands of them."""
 
     def __init__(self, generation: GenerationService, link: EngineLink, lifecycle: Lifecycle) -> None:
         self._generation = generation
@@ -60,12 +66,12 @@ class CallAdmission(ABC):
             yield TextCall(self._generation, request, admitted)
 
     @asynccontextmanager
-    async def admit_embeddings(
-        self, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
-    ) -> AsyncIterator[EmbeddingCall]:
-        """Admit a request for embeddings. Raise RateLimited and Unavailable."""
-        async with self._admitted(embedding_inference(caller, request_id, request)) as admitted:
-            yield EmbeddingCall(self._generation, request, admitted)
+    async def admit_pooling(
+        self, caller: TenantPrincipal, request: PoolingRequest, *, endpoint: PoolingEndpoint, request_id: str
+    ) -> AsyncIterator[PoolingCall]:
+        """Admit a request for vectors. Raise RateLimited and Unavailable."""
+        async with self._admitted(pooling_inference(caller, endpoint, request_id, request)) as admitted:
+            yield PoolingCall(self._generation, request, admitted)
 
     @abstractmethod
     def _admitted(self, request: InferenceRequest) -> AbstractAsyncContextManager[Admitted]: ...

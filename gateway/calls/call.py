@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loragate.gateway.calls.request_tokens import ComputedTokens, DeliveredTokens
 from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.output import Completion, TextDelta, put_together
-from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest
+from loragate.gateway.generation.request import GenerationRequest, Pooled, PoolingRequest
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.limits.lease import Lease
 
@@ -57,8 +57,8 @@ class TextCall:
         return completions
 
 
-class EmbeddingCall:
-    """An admitted request for embeddings."""
+class PoolingCall:
+    """An admitted request for vectors: embeddings, or logits of a classifier."""
 
     def __init__(self, generation: GenerationService, request: PoolingRequest, admitted: Admitted) -> None:
         self.headers = admitted.headers
@@ -67,13 +67,13 @@ class EmbeddingCall:
         self._computed = admitted.computed
         self._delivered = admitted.delivered
 
-    async def embed(self) -> AsyncGenerator[Embedding, None]:
-        """Yield the embeddings of `GenerationService.embed`. The client receives all of them or none."""
+    async def pool(self) -> AsyncGenerator[Pooled, None]:
+        """Yield the vectors of `GenerationService.pool`. The client receives all of them or none."""
         try:
-            async with aclosing(self._generation.embed(self._request, self._computed)) as embeddings:
-                async for embedding in embeddings:
-                    self._delivered.add_embedding(self._request.prompts[embedding.index])
-                    yield embedding
+            async with aclosing(self._generation.pool(self._request, self._computed)) as vectors:
+                async for pooled in vectors:
+                    self._delivered.add_pooled(self._request.prompts[pooled.index])
+                    yield pooled
         except ApiError:
             self._delivered.revert()
             raise

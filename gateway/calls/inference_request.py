@@ -7,7 +7,8 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target
 from loragate.gateway.limits.lease import Lease
 
-Endpoint = Literal["chat", "completions", "embeddings", "messages", "responses"]
+PoolingEndpoint = Literal["classify", "embeddings", "rerank", "score"]
+Endpoint = Literal["chat", "completions", "messages", "responses"] | PoolingEndpoint
 
 ESTIMATED_TOKENS = 256  # reserved for a completion whose length the caller did not bound, and again as it grows
 
@@ -42,11 +43,13 @@ def text_inference(
     )
 
 
-def embedding_inference(caller: TenantPrincipal, request_id: str, request: PoolingRequest) -> InferenceRequest:
-    """Return the request for the embeddings of all prompts of `request`, which uses no tokens but the prompts'."""
+def pooling_inference(
+    caller: TenantPrincipal, endpoint: PoolingEndpoint, request_id: str, request: PoolingRequest
+) -> InferenceRequest:
+    """Return the request for the vectors of all prompts of `request`, which uses no tokens but the prompts'."""
     return InferenceRequest(
         caller=caller,
-        endpoint="embeddings",
+        endpoint=endpoint,
         request_id=request_id,
         target=request.target,
         prompt_tokens=request.prompt_tokens,

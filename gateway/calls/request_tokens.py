@@ -134,7 +134,7 @@ class DeliveredTokens:
         self.cached_tokens += cached_tokens
         self._report(durable=streamed)
 
-    def add_embedding(self, prompt: Sequence[int]) -> None:
+    def add_pooled(self, prompt: Sequence[int]) -> None:
         """Count the vector of one prompt."""
         self.prompt_tokens += len(prompt)
         self._report(durable=False)

@@ -10,10 +10,13 @@ from loragate.gateway.tracing.current import Spans
 
 _OPERATIONS: dict[Endpoint, str] = {
     "chat": "chat",
+    "classify": "classify",
     "completions": "text_completion",
     "embeddings": "embeddings",
     "messages": "chat",
+    "rerank": "rerank",
     "responses": "chat",
+    "score": "score",
 }
 
 

@@ -28,6 +28,13 @@ class EngineProbe:
             )
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
         try:
-            await try_adapter(self._link.fleet, manifest, adapter, staged.own_tokens, self._share)
+            await try_adapter(
+                self._link.fleet,
+                manifest,
+                adapter,
+                staged.own_tokens,
+                self._share,
+                classifies=staged.classifier is not None,
+            )
         except TrialFailed as failed:
             raise engine_rejection(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed

@@ -1,34 +1,30 @@
 """Preparation of requests: from request bodies to checked generation requests."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.adapter_store.usage.service_quality import Reason
-from loragate.gateway.config.gateway import GatewayConfig
-from loragate.gateway.engine.link import EngineLink
-from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.constraint import Constraint, chat_constraint, check_takes_tools, constraint, tool_use
+from loragate.gateway.generation.prepare_pooling import PoolingPreparer
+from loragate.gateway.generation.preparer import (
+    CHARACTERS_PER_CHARGED_TOKEN,
+    Charge,
+    out_of_range,
+    settled_on_error,
+)
 from loragate.gateway.generation.prompt_logprobs import check_prompt_logprobs
 from loragate.gateway.generation.reasoning import ReasoningUse, reasoning_use, template_variables
-from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target, share_of
-from loragate.gateway.generation.resolver import Resolver
+from loragate.gateway.generation.request import GenerationRequest, share_of
 from loragate.gateway.generation.tokenize import (
     ChatPrompt,
-    PromptTokenizer,
     chat_size,
     check_length,
     prompts_size,
     room_for_completion,
 )
-from loragate.gateway.limits.errors import RateLimited
-from loragate.gateway.limits.lease import EXTENSION, Lease
-from loragate.gateway.limits.limiter import Limiter
+from loragate.gateway.limits.lease import EXTENSION
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
-from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.sampling import SamplingFields
 from loragate.gateway.schemas.inference.tokens import DetokenizeRequest, TokenizeRequest
 from loragate.gateway.text.base_model import BaseModel
@@ -37,43 +33,21 @@ from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
-# Tokenizing a text of this size takes some 50 ms, so the limits are charged before, by an estimate.
-_CHARGED_FIRST_CHARACTERS = 64 << 10
-_CHARACTERS_PER_CHARGED_TOKEN = 8  # few texts have more
 
 
-class RequestPreparer:
+class RequestPreparer(PoolingPreparer):
     """Resolves, tokenizes and checks request bodies. One per process, and one for the lines of `batches`, to which the
     limits of requests do not apply."""
-
-    def __init__(
-        self,
-        *,
-        link: EngineLink,
-        resolver: Resolver,
-        tokenizer: PromptTokenizer,
-        limiter: Limiter,
-        on_rejection: Callable[[str, Reason], None],
-        config: GatewayConfig,
-        batches: bool = False,
-    ) -> None:
-        self._link = link
-        self._resolver = resolver
-        self._tokenizer = tokenizer
-        self._limiter = limiter
-        self._on_rejection = on_rejection
-        self._config = config
-        self._batches = batches
 
     async def chat(self, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
         """Prepare a chat completion. Raise ApiError and StoreError."""
         base, config = self._link.base, self._config
         n = self._checked_n(body)
-        target = await self._target(caller, base, body.model, body.sticky_key)
+        target = await self._generating_target(caller, base, body.model, body.sticky_key)
         tools = tool_use(base, body)
         size = chat_size(base, body.messages)
         lease = await self._charge_first(caller, target, size, n * (body.token_limit or EXTENSION))
-        with _settled_on_error(lease):
+        with settled_on_error(lease):
             with step("tokenize"):
                 prompt = await self._tokenizer.chat(base, caller.tenant_id, size, _chat_prompt(base, body))
             limit = room_for_completion(base, len(prompt), body.token_limit, config.default_chat_tokens, "messages")
@@ -111,8 +85,8 @@ class RequestPreparer:
         base, config = self._link.base, self._config
         n = self._checked_n(body)
         if len(body.prompts) > config.max_prompts:
-            raise _out_of_range("prompt", f"at most {config.max_prompts} prompts are allowed")
-        target = await self._target(caller, base, body.model, body.sticky_key)
+            raise out_of_range("prompt", f"at most {config.max_prompts} prompts are allowed")
+        target = await self._generating_target(caller, base, body.model, body.sticky_key)
         size = prompts_size(base, body.prompts, "prompt")
         completions = n * len(body.prompts)
         lease = await self._charge_first(
@@ -121,7 +95,7 @@ class RequestPreparer:
             size,
             completions * (_DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens),
         )
-        with _settled_on_error(lease):
+        with settled_on_error(lease):
             with step("tokenize"):
                 prompts = await self._tokenizer.prompts(base, caller.tenant_id, size, body.prompts, "prompt")
             longest = max(map(len, prompts))
@@ -143,26 +117,6 @@ class RequestPreparer:
                 lease=lease,
             )
 
-    async def embeddings(self, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
-        """Prepare a request for embeddings. Raise ApiError and StoreError."""
-        base = self._link.base
-        if body.dimensions not in (None, base.width):
-            reason = (
-                f"this model's vectors have {base.width} numbers" if base.width else "vectors have their full length"
-            )
-            raise _out_of_range("dimensions", f"{reason}, and are not cut: leave it out")
-        target = await self._target(caller, base, body.model, body.sticky_key)
-        if "" in body.inputs:
-            raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
-        size = prompts_size(base, body.inputs, "input")
-        lease = await self._charge_first(caller, target, size, 0)
-        with _settled_on_error(lease):
-            with step("tokenize"):
-                prompts = await self._tokenizer.prompts(base, caller.tenant_id, size, body.inputs, "input")
-            check_length(base, max(map(len, prompts)), "input")
-            share = share_of(caller, body.priority, self._config, batch=self._batches)
-            return PoolingRequest(target, prompts, body.engine_pooling, share, lease)
-
     async def tokens(self, caller: TenantPrincipal, body: TokenizeRequest) -> tuple[list[int], dict[str, str]]:
         """Return the tokens of a prompt or a chat, charged to the limits, and the headers of the response. Raise
         ApiError and StoreError."""
@@ -173,8 +127,8 @@ class RequestPreparer:
         size = prompts_size(base, [body.prompt or ""], "prompt")
         if body.messages is not None:
             size = chat_size(base, body.messages)
-        lease = await self._reserve(caller, target, size // _CHARACTERS_PER_CHARGED_TOKEN)
-        with _Charge(lease, target.headers) as charge:
+        lease = await self._reserve(caller, target, size // CHARACTERS_PER_CHARGED_TOKEN)
+        with Charge(lease, target.headers) as charge:
             if body.messages is None:
                 plain = body.add_special_tokens is not False
                 tokens = await tokenizer.text(base, caller.tenant_id, body.prompt or "", plain=plain)
@@ -193,8 +147,8 @@ class RequestPreparer:
         if body.usable_tools:
             check_takes_tools(base)
         size = chat_size(base, body.messages)
-        lease = await self._reserve(caller, target, size // _CHARACTERS_PER_CHARGED_TOKEN)
-        with _Charge(lease, target.headers) as charge:
+        lease = await self._reserve(caller, target, size // CHARACTERS_PER_CHARGED_TOKEN)
+        with Charge(lease, target.headers) as charge:
             tokens = await self._tokenizer.chat(base, caller.tenant_id, size, _chat_prompt(base, body))
             charge.tokens = len(tokens)
         return tokens, charge.headers
@@ -206,66 +160,16 @@ class RequestPreparer:
         target = await self._resolver.resolve(caller, base, body.model or base.id)
         check_length(base, len(body.tokens), "tokens")
         lease = await self._reserve(caller, target, len(body.tokens))
-        with _Charge(lease, target.headers) as charge:
+        with Charge(lease, target.headers) as charge:
             text = await self._tokenizer.spelled(base, caller.tenant_id, body.tokens)
             charge.tokens = len(body.tokens)
         return text, charge.headers
 
-    async def _reserve(self, caller: TenantPrincipal, target: Target, tokens: int) -> Lease:
-        try:
-            return await self._limiter.admit(caller, target.adapter, tokens)
-        except RateLimited:
-            self._on_rejection(caller.tenant_id, Reason.LIMIT)
-            raise
-
-    async def _target(self, caller: TenantPrincipal, base: BaseModel, model: str, user: str | None) -> Target:
-        target = await self._resolver.resolve(caller, base, model, user)
-        return replace(target, cache_user=user) if self._config.prefix_cache_by_user else target
-
-    async def _charge_first(
-        self, caller: TenantPrincipal, target: Target, characters: int, completion_tokens: int
-    ) -> Lease | None:
-        """Charge the limits for a large text before it is tokenized; return None for others, which are charged for
-        their tokens when they are admitted. Raise RateLimited."""
-        if self._batches:
-            return None
-        if characters < _CHARGED_FIRST_CHARACTERS:
-            return None
-        tokens = characters // _CHARACTERS_PER_CHARGED_TOKEN + min(completion_tokens, self._link.base.max_model_len)
-        return await self._reserve(caller, target, tokens)
-
     def _checked_n(self, body: SamplingFields) -> int:
         n = body.n or 1
         if n > self._config.max_n:
-            raise _out_of_range("n", f"at most {self._config.max_n} completions are allowed")
+            raise out_of_range("n", f"at most {self._config.max_n} completions are allowed")
         return n
-
-
-class _Charge:
-    """What a request that generates nothing is charged: its `tokens` once the block ends, none if it fails."""
-
-    def __init__(self, lease: Lease, headers: Mapping[str, str]) -> None:
-        self.headers = {**headers, **lease.headers}
-        self.tokens = 0
-        self._lease = lease
-
-    def __enter__(self) -> "_Charge":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.tokens > self._lease.reserved:
-            self._lease.extend(self.tokens)
-        self._lease.settle(self.tokens)
-
-
-@contextmanager
-def _settled_on_error(lease: Lease | None) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        if lease is not None:
-            lease.settle(0)
-        raise
 
 
 def _chat_prompt(base: BaseModel, body: ChatRequest) -> ChatPrompt:
@@ -291,12 +195,8 @@ def _check_scored(body: CompletionRequest, prompts: Sequence[Sequence[int]]) -> 
 
 def _checked_sampling(base: BaseModel, body: SamplingFields, limit: int, top_logprobs: int | None) -> pb.Sampling:
     if (body.min_tokens or 0) > limit:
-        raise _out_of_range("min_tokens", f"it must not be above the completion's limit of {limit} tokens")
+        raise out_of_range("min_tokens", f"it must not be above the completion's limit of {limit} tokens")
     for param, token_ids in (("logit_bias", [*(body.logit_bias or ())]), ("stop_token_ids", body.stop_token_ids or [])):
         if not base.accepts(token_ids):
-            raise _out_of_range(param, f"token ids must be below {base.manifest.vocab_size}")
+            raise out_of_range(param, f"token ids must be below {base.manifest.vocab_size}")
     return body.sampling(limit, top_logprobs, base.manifest.sampling_defaults)
-
-
-def _out_of_range(param: str, words: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid '{param}': {words}.", param=param, code="invalid_value")

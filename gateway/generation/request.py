@@ -14,6 +14,7 @@ from loragate.gateway.generation.reasoning import ReasoningUse
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.message import ToolUse
+from loragate.peft_format.classification import Classifier
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -33,6 +34,11 @@ class Target:
             return {}
         adapter = self.adapter
         return {"x-loragate-adapter": f"{adapter.name}:{adapter.version}@{adapter.digest}"}
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """The labels of a classifier; None for a target that generates."""
+        return None if self.adapter is None else self.adapter.classifier
 
     @property
     def reference(self) -> pb.AdapterRef | None:
@@ -82,10 +88,17 @@ class PoolingRequest:
     """A checked request: its prompts are not empty, in the vocabulary, and fit the context."""
 
     target: Target
+    base: BaseModel
     prompts: tuple[Sequence[int], ...]
     pooling: pb.Pooling
     share: pb.Share
     lease: Lease | None = None  # the limits were charged already, by an estimate
+
+    @property
+    def classifier(self) -> Classifier:
+        """The labels of the target, which must be a classifier."""
+        assert self.target.classifier is not None
+        return self.target.classifier
 
     @property
     def prompt_tokens(self) -> int:
@@ -93,11 +106,11 @@ class PoolingRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
-    """The embedding of prompt `index`."""
+class Pooled:
+    """The vector of prompt `index`."""
 
     index: int
-    vector: npt.NDArray[np.float32]  # [hidden size], not normalized
+    vector: npt.NDArray[np.float32]  # [hidden size], not normalized; or logits: [labels], or [tokens · labels]
 
 
 def share_of(caller: TenantPrincipal, priority: int | None, config: GatewayConfig, *, batch: bool = False) -> pb.Share:

@@ -16,10 +16,10 @@ from loragate.gateway.generation.errors import api_error_from
 from loragate.gateway.generation.merge import merge
 from loragate.gateway.generation.output import TextDelta
 from loragate.gateway.generation.prompt_logprobs import PromptLogprobs, after_prompt
-from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest, Target
+from loragate.gateway.generation.request import GenerationRequest, Pooled, PoolingRequest, Target
 from loragate.v1 import engine_pb2 as pb
 
-_CONCURRENT_EMBEDDINGS = 64  # of one request, so that it does not fill its tenant's queue in the engine
+_CONCURRENT_PROMPTS = 64  # of one request, so that it does not fill its tenant's queue in the engine
 
 
 class EngineRequest(RequestObserver, Protocol):
@@ -53,20 +53,20 @@ class GenerationService:
         runs = [self._run(request, position, computed) for position in range(len(request.prompts))]
         return runs[0] if len(runs) == 1 else merge(runs)
 
-    async def embed(self, request: PoolingRequest, computed: Computed) -> AsyncGenerator[Embedding, None]:
-        """Yield the embedding of each prompt, in the order of arrival. Closing this early aborts the rest. Raise
+    async def pool(self, request: PoolingRequest, computed: Computed) -> AsyncGenerator[Pooled, None]:
+        """Yield the vector of each prompt, in the order of arrival. Closing this early aborts the rest. Raise
         ApiError."""
         waiting = iter(range(len(request.prompts)))
-        count = min(_CONCURRENT_EMBEDDINGS, len(request.prompts))
-        workers = [self._embed(request, waiting, computed) for _ in range(count)]
-        async with aclosing(merge(workers)) as embeddings:
-            async for embedding in embeddings:
-                yield embedding
+        count = min(_CONCURRENT_PROMPTS, len(request.prompts))
+        workers = [self._pool(request, waiting, computed) for _ in range(count)]
+        async with aclosing(merge(workers)) as vectors:
+            async for pooled in vectors:
+                yield pooled
 
-    async def _embed(
+    async def _pool(
         self, request: PoolingRequest, waiting: Iterator[int], computed: Computed
-    ) -> AsyncGenerator[Embedding, None]:
-        """Embed one prompt after the other, until none is left."""
+    ) -> AsyncGenerator[Pooled, None]:
+        """Pool one prompt after the other, until none is left."""
         for index in waiting:
             submit = pb.Submit(
                 prompt_token_ids=request.prompts[index],
@@ -77,7 +77,7 @@ class GenerationService:
             observer = computed.observe(len(request.prompts[index]), 1)
             async with aclosing(self._deltas(submit, request.target, observer)) as deltas:
                 async for delta in deltas:
-                    yield Embedding(index, np.array(delta.embedding, dtype=np.float32))
+                    yield Pooled(index, np.array(delta.embedding, dtype=np.float32))
 
     async def _run(
         self, request: GenerationRequest, position: int, computed: Computed

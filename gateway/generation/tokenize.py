@@ -48,6 +48,13 @@ class ChatPrompt(NamedTuple):
     variables: Mapping[str, Any] = MappingProxyType({})
 
 
+class TextPair(NamedTuple):
+    """Two texts that one prompt holds, joined as the tokenizer joins a pair."""
+
+    first: str
+    second: str
+
+
 class PromptTokenizer:
     """One per process. `special_tokens`: plain prompts may contain special tokens, spelled or as ids."""
 
@@ -88,6 +95,32 @@ class PromptTokenizer:
         if size <= _INLINE_CHARACTERS:
             return self._tokens_of(base, prompts, param)
         return await self._threads.run(tenant_id, size, lambda: self._tokens_of(base, prompts, param))
+
+    async def chats(
+        self, base: BaseModel, tenant_id: str, size: int, chats: Sequence[ChatPrompt]
+    ) -> tuple[list[int], ...]:
+        """Render and tokenize several chats, of `size` characters together. Raise as `chat` does."""
+        return tuple([await self.chat(base, tenant_id, size, chat) for chat in chats])
+
+    async def pairs(
+        self, base: BaseModel, tenant_id: str, size: int, pairs: Sequence[TextPair], param: str
+    ) -> tuple[list[int], ...]:
+        """Tokenize pairs of texts, of `size` characters together, with the special tokens that the tokenizer puts
+        around and between them. Raise as `prompts` does."""
+
+        def work() -> tuple[list[int], ...]:
+            return tuple(self._pair_to_tokens(base, pair, param) for pair in pairs)
+
+        return work() if size <= _INLINE_CHARACTERS else await self._threads.run(tenant_id, size, work)
+
+    def _pair_to_tokens(self, base: BaseModel, pair: TextPair, param: str) -> list[int]:
+        given = pair if self._special_tokens else TextPair(*map(base.tokenizer.special_text.marked, pair))
+        _check_size(base, sum(utf8_size(text, _MAX_BYTES_PER_TOKEN * base.max_model_len) for text in pair), param)
+        tokens = base.tokenizer.encode_pair(*given)
+        if not tokens:
+            raise InvalidRequest(f"Invalid '{param}': it is empty.", param=param, code="invalid_value")
+        check_length(base, len(tokens), param)
+        return tokens
 
     async def text(self, base: BaseModel, tenant_id: str, text: str, *, plain: bool) -> list[int]:
         """Tokenize one text, which may be empty; with `plain`, with the special tokens of a plain prompt. Raise as

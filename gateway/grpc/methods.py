@@ -10,6 +10,7 @@ from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.grpc import (
     adapters,
     batches,
+    classification,
     fine_tuning,
     health,
     imports,
@@ -43,6 +44,9 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.InferenceService/GenerateStream": Method(_INFERENCE, inference.generate_stream),
     "/loragate.v1.InferenceService/Chat": Method(_INFERENCE, inference.chat),
     "/loragate.v1.InferenceService/ChatStream": Method(_INFERENCE, inference.chat_stream),
+    "/loragate.v1.InferenceService/Classify": Method(_INFERENCE, classification.classify),
+    "/loragate.v1.InferenceService/Score": Method(_INFERENCE, classification.score),
+    "/loragate.v1.InferenceService/Rerank": Method(_INFERENCE, classification.rerank),
     "/loragate.v1.AdapterService/Upload": Method(_WRITE, adapters.upload),
     "/loragate.v1.AdapterService/List": Method(_READ, adapters.list_adapters),
     "/loragate.v1.AdapterService/Get": Method(_READ, adapters.get),

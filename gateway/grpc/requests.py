@@ -1,24 +1,28 @@
 """Conversion of request messages to the REST API's bodies, so that the same schemas validate both."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pydantic_core
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from pydantic import BaseModel
 
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.classification import ClassifyRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.validation import validated
 from loragate.v1 import inference_pb2 as pb
 
+B = TypeVar("B", bound=BaseModel)
 M = TypeVar("M", bound=Message)
 
 # In REST these are JSON objects. Text keeps the order of a schema's properties, which the model's output follows.
 _JSON_FIELDS = frozenset({"loragate.v1.FunctionDefinition.parameters", "loragate.v1.JsonSchemaFormat.schema"})
 _MAX_MESSAGES = 4096  # in one field; an empty message has two bytes, but is much larger as an object
 _PROMPTS = ("prompt", "prompts", "prompt_token_ids")
+_INPUTS = ("input", "inputs", "input_token_ids")
 
 
 def parse_message(kind: type[M], raw: bytes) -> M:
@@ -42,14 +46,31 @@ def chat_request(raw: bytes, *, stream: bool = False) -> ChatRequest:
 def completion_request(raw: bytes, *, stream: bool = False) -> CompletionRequest:
     """Parse and validate a GenerateRequest message. Raise InvalidRequest."""
     document = body_from(parse_message(pb.GenerateRequest, raw)) | {"stream": stream}
-    given = [document.pop(field) for field in _PROMPTS if field in document]
+    return validated(CompletionRequest, _with_one_of(_PROMPTS, document))
+
+
+def classify_request(raw: bytes) -> ClassifyRequest:
+    """Parse and validate a ClassifyRequest message. Raise InvalidRequest."""
+    return validated(ClassifyRequest, _with_one_of(_INPUTS, body_from(parse_message(pb.ClassifyRequest, raw))))
+
+
+def message_body(kind: type[Message], body: type[B]) -> Callable[[bytes], B]:
+    """Return a function that parses and validates a message whose fields are those of the body. It raises
+    InvalidRequest."""
+    return lambda raw: validated(body, body_from(parse_message(kind, raw)))
+
+
+def _with_one_of(fields: Sequence[str], document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with one of several fields under the name of the first. Raise InvalidRequest for more."""
+    param = fields[0]
+    given = [document.pop(field) for field in fields if field in document]
     if len(given) > 1:
-        message = "Invalid 'prompt': give one of prompt, prompts and prompt_token_ids."
-        raise InvalidRequest(message, param="prompt", code="invalid_value")
-    for prompt in given:
-        by_ids = isinstance(prompt, list) and isinstance(prompt[0], dict)
-        document["prompt"] = [ids.get("ids", []) for ids in prompt] if by_ids else prompt
-    return validated(CompletionRequest, document)
+        message = f"Invalid '{param}': give one of {', '.join(fields[:-1])} and {fields[-1]}."
+        raise InvalidRequest(message, param=param, code="invalid_value")
+    for value in given:
+        by_ids = isinstance(value, list) and isinstance(value[0], dict)
+        document[param] = [ids.get("ids", []) for ids in value] if by_ids else value
+    return document
 
 
 def body_from(message: Message, path: str = "") -> dict[str, Any]:

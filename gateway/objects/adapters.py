@@ -12,6 +12,9 @@ from loragate.adapter_store.adapters import lineage as stored_lineage
 from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.engine.residency import Holdings, Tier
 from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency
+from loragate.peft_format import classification
+
+_SHOWN_LABELS = 100
 
 
 class Limits(TypedDict):
@@ -59,6 +62,15 @@ class Lineage(TypedDict):
     notes: str | None
 
 
+class Classifier(TypedDict):
+    """What a head for labels is for. `labels` has the first 100 of `num_labels`."""
+
+    task: Literal["SEQ_CLS", "TOKEN_CLS"]
+    num_labels: Count
+    labels: list[str]
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None
+
+
 class AdapterVersion(TypedDict):
     """An immutable version of an adapter. `id` is the id of the adapter."""
 
@@ -74,6 +86,7 @@ class AdapterVersion(TypedDict):
     base_digest: Digest
     residency: Residency | None
     lineage: Lineage
+    classifier: Annotated[Classifier | None, Field(description="The labels of a classifier; null: it generates.")]
     signer: Annotated[str | None, Field(description="The signer whose signature was verified; null: none was.")]
     reason: Annotated[str | None, Field(description="The reason why it is rejected or quarantined.")]
     created_at: Moment
@@ -173,10 +186,20 @@ def version_object(version: stored.AdapterVersion, residency: Tier | None) -> Ad
         "base_digest": version.base_digest,
         "residency": residency,
         "lineage": _lineage_object(version.lineage),
+        "classifier": None if version.classifier is None else _classifier_object(version.classifier),
         "signer": version.signer,
         "reason": version.reason,
         "created_at": rfc3339(version.created_at),
         "deleted_at": rfc3339(version.deleted_at),
+    }
+
+
+def _classifier_object(classifier: classification.Classifier) -> Classifier:
+    return {
+        "task": classifier.task.value,
+        "num_labels": len(classifier.labels),
+        "labels": list(classifier.labels[:_SHOWN_LABELS]),
+        "problem_type": None if classifier.problem_type is None else classifier.problem_type.value,
     }
 
 

@@ -24,8 +24,8 @@ that creates something accepts an `Idempotency-Key`. Lists accept `limit` and `a
 `after` to get the next one."""
 
 _TAGS = {
-    "inference": "Completions and embeddings, as in OpenAI's API. `model` is the base model, or an adapter by `name`, "
-    "`name:version` or `name@alias`.",
+    "inference": "Completions and embeddings, as in OpenAI's API, and labels of texts. `model` is the base model, or "
+    "an adapter by `name`, `name:version` or `name@alias`.",
     "models": "The names that a key may use as `model`.",
     "adapters": "A tenant's adapters, with their versions, aliases and files.",
     "files": "Files, uploaded whole or in parts, as in OpenAI's API: training data, adapters to create, and batches.",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from loragate.peft_format.classification import Classifier
+from loragate.peft_format.classification import Classifier, default_labels
 from loragate.peft_format.config.lora_config import LoraConfig
 from loragate.peft_format.errors import in_config, in_tensor
 from loragate.peft_format.kinds import AdapterKind
@@ -47,7 +47,7 @@ def split_classifier(plan: AdapterPlan, config: LoraConfig, layout: BaseLayout) 
     head = plan.replaced.get(name)
     if head is None:
         raise in_config("modules_to_save", f'modules_to_save does not name the head, "{name}"; train and save it.')
-    labels = config.id2label or tuple(f"LABEL_{number}" for number in range(head.module.out_features))
+    labels = config.id2label or default_labels(head.module.out_features)
     return replace(
         plan,
         replaced={path: module for path, module in plan.replaced.items() if path != name},

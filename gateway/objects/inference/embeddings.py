@@ -11,8 +11,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from loragate.gateway.generation import request as generation
-from loragate.gateway.generation.request import PoolingRequest
+from loragate.gateway.generation.request import Pooled, PoolingRequest
 from loragate.gateway.objects.common import Count
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 
@@ -48,14 +47,14 @@ class EmbeddingList(TypedDict):
 
 
 async def embedding_list(
-    body: EmbeddingRequest, request: PoolingRequest, embeddings: AsyncGenerator[generation.Embedding, None]
+    body: EmbeddingRequest, request: PoolingRequest, vectors: AsyncGenerator[Pooled, None]
 ) -> EmbeddingList:
     """Return the whole response. Each vector is encoded as JSON when it arrives: encoding thousands of them at the end
     would block the event loop."""
     data: list[Any] = [None] * len(request.prompts)
-    async with aclosing(embeddings):
-        async for embedding in embeddings:
-            data[embedding.index] = orjson.Fragment(_encoded(body, embedding))
+    async with aclosing(vectors):
+        async for pooled in vectors:
+            data[pooled.index] = orjson.Fragment(_encoded(body, pooled))
     tokens = request.prompt_tokens
     return {
         "object": "list",
@@ -65,7 +64,7 @@ async def embedding_list(
     }
 
 
-def _encoded(body: EmbeddingRequest, embedding: generation.Embedding) -> bytes:
+def _encoded(body: EmbeddingRequest, embedding: Pooled) -> bytes:
     vector = _unit(embedding.vector) if body.unit_length else embedding.vector
     value = _base64(vector) if body.encoding_format == "base64" else vector
     item = {"object": "embedding", "index": embedding.index, "embedding": value}

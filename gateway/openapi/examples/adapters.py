@@ -60,6 +60,7 @@ VERSION = {
         "evaluation": {"accuracy": 0.93},
         "notes": "Trained on the haiku of March.",
     },
+    "classifier": None,
     "signer": "acme-release",
     "reason": None,
     "created_at": LATER,

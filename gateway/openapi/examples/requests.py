@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.classification import ClassifyRequest, RerankRequest, ScoreRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.messages import MessageRequest, MessageTokensRequest
@@ -125,6 +126,20 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
     EmbeddingRequest: {
         "Two texts": {"model": NAME, "input": ["the sea", "a star"]},
         "As bytes": {"model": NAME, "input": "the sea", "encoding_format": "base64"},
+    },
+    ClassifyRequest: {
+        "Two texts": {"model": NAME, "input": ["My card was charged twice.", "The screen stays black."]},
+        "A chat": {"model": NAME, "messages": [_USER]},
+    },
+    ScoreRequest: {"One text against two": {"model": NAME, "text_1": "the sea", "text_2": ["a wave", "a star"]}},
+    RerankRequest: {
+        "Two documents": {"model": NAME, "query": "the sea", "documents": ["a wave", "a star"], "top_n": 1},
+        "Two answers to a question, by a reward model": {
+            "model": NAME,
+            "query": "What is the sea?",
+            "documents": ["Water.", "I will not say."],
+            "prompt_format": "chat",
+        },
     },
     AdapterPatch: {
         "Tags and a description": {"tags": ["team:verse", "three-lines"], "description": "Answers in verse."},

@@ -18,7 +18,16 @@ from loragate.gateway.objects import (
     training,
     usage,
 )
-from loragate.gateway.objects.inference import chat, completions, embeddings, messages, responses, tokens
+from loragate.gateway.objects.inference import (
+    chat,
+    classification,
+    completions,
+    embeddings,
+    messages,
+    ranking,
+    responses,
+    tokens,
+)
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
 from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, BATCH, CHECKPOINT, JOB, JOB_EVENT, TRAINING_RUN
@@ -193,6 +202,39 @@ RESPONSES: Mapping[Any, Any] = {
         "data": [{"object": "embedding", "index": 0, "embedding": [0.6, -0.8]}],
         "model": NAME,
         "usage": {"prompt_tokens": 2, "total_tokens": 2},
+    },
+    classification.Classifications: {
+        "id": "classify-5d41402abc4b2a76b9719d91",
+        "object": "list",
+        "created": 1767225600,
+        "model": NAME,
+        "labels": ["billing", "technical"],
+        "data": [
+            {
+                "object": "classification",
+                "index": 0,
+                "num_classes": 2,
+                "label": "billing",
+                "score": 0.9,
+                "probs": [0.9, 0.1],
+            }
+        ],
+        "usage": {"prompt_tokens": 5, "total_tokens": 5},
+    },
+    ranking.Scores: {
+        "id": "score-5d41402abc4b2a76b9719d91",
+        "object": "list",
+        "created": 1767225600,
+        "model": NAME,
+        "data": [{"object": "score", "index": 0, "score": 0.9}],
+        "usage": {"prompt_tokens": 5, "total_tokens": 5},
+    },
+    ranking.Ranking: {
+        "id": "rerank-5d41402abc4b2a76b9719d91",
+        "object": "list",
+        "model": NAME,
+        "results": [{"index": 1, "relevance_score": 0.9, "document": {"text": "a wave"}}],
+        "usage": {"prompt_tokens": 5, "total_tokens": 5},
     },
     tokens.Tokens: {"count": 3, "max_model_len": 8192, "tokens": [464, 5417, 318], "token_strs": None},
     tokens.DetokenizedPrompt: {"prompt": "The sea is"},

@@ -29,5 +29,6 @@ async def create_embeddings(
 ) -> Response:
     """Compute one vector for each input."""
     pooling = await use.preparer.embeddings(caller, body)
-    admission = use.admission.admit_embeddings(caller, pooling, request_id=context_of(request.scope).request_id)
+    request_id = context_of(request.scope).request_id
+    admission = use.admission.admit_pooling(caller, pooling, endpoint="embeddings", request_id=request_id)
     return await supervise(whole.embeddings(admission, pooling, body), request.receive, use.lifecycle)

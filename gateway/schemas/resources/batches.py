@@ -12,7 +12,7 @@ from loragate.gateway.schemas.resources.fine_tuning import Labels
 from loragate.gateway.schemas.resources.uploads import ExpiresAfter
 from loragate.prompts.bodies import Body
 
-BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"]
+BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/classify"]
 
 _WINDOW = re.compile(r"([1-9][0-9]{0,2})([hd])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1)}

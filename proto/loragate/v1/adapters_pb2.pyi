@@ -39,7 +39,7 @@ class UploadRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ..., tags: _Optional[str] = ..., description: _Optional[str] = ..., notes: _Optional[str] = ..., dataset_digest: _Optional[str] = ..., parent_version: _Optional[int] = ..., evaluation: _Optional[_Mapping[str, float]] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class AdapterVersion(_message.Message):
-    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object", "residency", "lineage", "reason", "deleted_at", "signer")
+    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object", "residency", "lineage", "reason", "deleted_at", "signer", "classifier")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class AdapterVersion(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     DELETED_AT_FIELD_NUMBER: _ClassVar[int]
     SIGNER_FIELD_NUMBER: _ClassVar[int]
+    CLASSIFIER_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     version: int
@@ -72,7 +73,20 @@ class AdapterVersion(_message.Message):
     reason: str
     deleted_at: str
     signer: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ..., residency: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., reason: _Optional[str] = ..., deleted_at: _Optional[str] = ..., signer: _Optional[str] = ...) -> None: ...
+    classifier: Classifier
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ..., residency: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., reason: _Optional[str] = ..., deleted_at: _Optional[str] = ..., signer: _Optional[str] = ..., classifier: _Optional[_Union[Classifier, _Mapping]] = ...) -> None: ...
+
+class Classifier(_message.Message):
+    __slots__ = ("task", "num_labels", "labels", "problem_type")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NUM_LABELS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_TYPE_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    num_labels: int
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    problem_type: str
+    def __init__(self, task: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., problem_type: _Optional[str] = ...) -> None: ...
 
 class Lineage(_message.Message):
     __slots__ = ("source", "dataset_digest", "parent_version", "evaluation", "notes")

@@ -518,3 +518,179 @@ class PromptTokensDetails(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     cached_tokens: int
     def __init__(self, cached_tokens: _Optional[int] = ...) -> None: ...
+
+class ClassifyRequest(_message.Message):
+    __slots__ = ("model", "input", "inputs", "input_token_ids", "messages", "add_generation_prompt", "use_activation", "priority", "user")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ADD_GENERATION_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    USE_ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    input: str
+    inputs: _containers.RepeatedScalarFieldContainer[str]
+    input_token_ids: _containers.RepeatedCompositeFieldContainer[TokenIds]
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    add_generation_prompt: bool
+    use_activation: bool
+    priority: int
+    user: str
+    def __init__(self, model: _Optional[str] = ..., input: _Optional[str] = ..., inputs: _Optional[_Iterable[str]] = ..., input_token_ids: _Optional[_Iterable[_Union[TokenIds, _Mapping]]] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., add_generation_prompt: bool = ..., use_activation: bool = ..., priority: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+
+class ClassifyResponse(_message.Message):
+    __slots__ = ("id", "object", "created", "model", "labels", "data", "usage")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    object: str
+    created: int
+    model: str
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    data: _containers.RepeatedCompositeFieldContainer[Classification]
+    usage: InputUsage
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., data: _Optional[_Iterable[_Union[Classification, _Mapping]]] = ..., usage: _Optional[_Union[InputUsage, _Mapping]] = ...) -> None: ...
+
+class Classification(_message.Message):
+    __slots__ = ("object", "index", "num_classes", "label", "score", "probs", "tokens")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    PROBS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    object: str
+    index: int
+    num_classes: int
+    label: str
+    score: float
+    probs: _containers.RepeatedScalarFieldContainer[float]
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenClassification]
+    def __init__(self, object: _Optional[str] = ..., index: _Optional[int] = ..., num_classes: _Optional[int] = ..., label: _Optional[str] = ..., score: _Optional[float] = ..., probs: _Optional[_Iterable[float]] = ..., tokens: _Optional[_Iterable[_Union[TokenClassification, _Mapping]]] = ...) -> None: ...
+
+class TokenClassification(_message.Message):
+    __slots__ = ("token_id", "token", "label", "score", "probs")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    PROBS_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    token: str
+    label: str
+    score: float
+    probs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., label: _Optional[str] = ..., score: _Optional[float] = ..., probs: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class InputUsage(_message.Message):
+    __slots__ = ("prompt_tokens", "total_tokens")
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    prompt_tokens: int
+    total_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ...) -> None: ...
+
+class ScoreRequest(_message.Message):
+    __slots__ = ("model", "text_1", "text_2", "prompt_format", "use_activation", "priority", "user")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_1_FIELD_NUMBER: _ClassVar[int]
+    TEXT_2_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    USE_ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    text_1: _containers.RepeatedScalarFieldContainer[str]
+    text_2: _containers.RepeatedScalarFieldContainer[str]
+    prompt_format: str
+    use_activation: bool
+    priority: int
+    user: str
+    def __init__(self, model: _Optional[str] = ..., text_1: _Optional[_Iterable[str]] = ..., text_2: _Optional[_Iterable[str]] = ..., prompt_format: _Optional[str] = ..., use_activation: bool = ..., priority: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+
+class ScoreResponse(_message.Message):
+    __slots__ = ("id", "object", "created", "model", "data", "usage")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    object: str
+    created: int
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[PairScore]
+    usage: InputUsage
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[PairScore, _Mapping]]] = ..., usage: _Optional[_Union[InputUsage, _Mapping]] = ...) -> None: ...
+
+class PairScore(_message.Message):
+    __slots__ = ("object", "index", "score")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    object: str
+    index: int
+    score: float
+    def __init__(self, object: _Optional[str] = ..., index: _Optional[int] = ..., score: _Optional[float] = ...) -> None: ...
+
+class RerankRequest(_message.Message):
+    __slots__ = ("model", "query", "documents", "top_n", "return_documents", "prompt_format", "use_activation", "priority", "user")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    TOP_N_FIELD_NUMBER: _ClassVar[int]
+    RETURN_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    USE_ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    query: str
+    documents: _containers.RepeatedScalarFieldContainer[str]
+    top_n: int
+    return_documents: bool
+    prompt_format: str
+    use_activation: bool
+    priority: int
+    user: str
+    def __init__(self, model: _Optional[str] = ..., query: _Optional[str] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., return_documents: bool = ..., prompt_format: _Optional[str] = ..., use_activation: bool = ..., priority: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+
+class RerankResponse(_message.Message):
+    __slots__ = ("id", "object", "model", "results", "usage")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    object: str
+    model: str
+    results: _containers.RepeatedCompositeFieldContainer[RankedDocument]
+    usage: InputUsage
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., model: _Optional[str] = ..., results: _Optional[_Iterable[_Union[RankedDocument, _Mapping]]] = ..., usage: _Optional[_Union[InputUsage, _Mapping]] = ...) -> None: ...
+
+class RankedDocument(_message.Message):
+    __slots__ = ("index", "relevance_score", "document")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    RELEVANCE_SCORE_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    relevance_score: float
+    document: RankedText
+    def __init__(self, index: _Optional[int] = ..., relevance_score: _Optional[float] = ..., document: _Optional[_Union[RankedText, _Mapping]] = ...) -> None: ...
+
+class RankedText(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...

@@ -37,6 +37,21 @@ class InferenceServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_inference__pb2.ChatRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_inference__pb2.ChatChunk.FromString,
                 )
+        self.Classify = channel.unary_unary(
+                '/loragate.v1.InferenceService/Classify',
+                request_serializer=loragate_dot_v1_dot_inference__pb2.ClassifyRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_inference__pb2.ClassifyResponse.FromString,
+                )
+        self.Score = channel.unary_unary(
+                '/loragate.v1.InferenceService/Score',
+                request_serializer=loragate_dot_v1_dot_inference__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_inference__pb2.ScoreResponse.FromString,
+                )
+        self.Rerank = channel.unary_unary(
+                '/loragate.v1.InferenceService/Rerank',
+                request_serializer=loragate_dot_v1_dot_inference__pb2.RerankRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_inference__pb2.RerankResponse.FromString,
+                )
 
 
 class InferenceServiceServicer(object):
@@ -73,6 +88,27 @@ class InferenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Classify(self, request, context):
+        """The labels of texts, by an adapter with a head for them: POST /v1/classify.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Score(self, request, context):
+        """One number for each pair of texts, by an adapter with one label: POST /v1/score.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rerank(self, request, context):
+        """Documents by their scores for a query: POST /v1/rerank.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +131,21 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.ChatStream,
                     request_deserializer=loragate_dot_v1_dot_inference__pb2.ChatRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_inference__pb2.ChatChunk.SerializeToString,
+            ),
+            'Classify': grpc.unary_unary_rpc_method_handler(
+                    servicer.Classify,
+                    request_deserializer=loragate_dot_v1_dot_inference__pb2.ClassifyRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_inference__pb2.ClassifyResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=loragate_dot_v1_dot_inference__pb2.ScoreRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_inference__pb2.ScoreResponse.SerializeToString,
+            ),
+            'Rerank': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerank,
+                    request_deserializer=loragate_dot_v1_dot_inference__pb2.RerankRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_inference__pb2.RerankResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -174,5 +225,56 @@ class InferenceService(object):
         return grpc.experimental.unary_stream(request, target, '/loragate.v1.InferenceService/ChatStream',
             loragate_dot_v1_dot_inference__pb2.ChatRequest.SerializeToString,
             loragate_dot_v1_dot_inference__pb2.ChatChunk.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Classify(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.InferenceService/Classify',
+            loragate_dot_v1_dot_inference__pb2.ClassifyRequest.SerializeToString,
+            loragate_dot_v1_dot_inference__pb2.ClassifyResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.InferenceService/Score',
+            loragate_dot_v1_dot_inference__pb2.ScoreRequest.SerializeToString,
+            loragate_dot_v1_dot_inference__pb2.ScoreResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Rerank(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.InferenceService/Rerank',
+            loragate_dot_v1_dot_inference__pb2.RerankRequest.SerializeToString,
+            loragate_dot_v1_dot_inference__pb2.RerankResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
