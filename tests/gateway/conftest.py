@@ -139,8 +139,10 @@ async def small_gateway(
 def upload_to(tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Uploads a new adapter of the first tenant to this gateway."""
 
-    async def upload(gateway: Gateway, name: str, *, seed: int = 0, alias: str | None = None) -> dict[str, Any]:
-        folder = tiny_model.write_adapter(tmp_path / name, seed=seed)
+    async def upload(
+        gateway: Gateway, name: str, *, seed: int = 0, alias: str | None = None, **written: Any
+    ) -> dict[str, Any]:
+        folder = tiny_model.write_adapter(tmp_path / name, seed=seed, **written)
         data = {"name": name} | ({} if alias is None else {"alias": alias})
         files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
         async with gateway.http() as http:

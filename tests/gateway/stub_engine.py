@@ -199,7 +199,9 @@ class _Session:
                 self._engine.aborted.put_nowait(request_id)
 
     def _take(self, part: pb.AdapterPart) -> None:
-        adapter = self._engine.adapters[part.adapter.digest]
+        adapter = self._engine.adapters.get(part.adapter.digest)
+        if adapter is None:  # the rest of a transfer that began before `reset`
+            return
         adapter.config_json += part.config_json
         adapter.tensors += part.tensors
         adapter.error = part.error

@@ -3,6 +3,7 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -46,7 +47,9 @@ def byte_level_tokenizer(*more_special: str) -> Tokenizer:
     return tokenizer
 
 
-def manifest(tokenizer: Tokenizer, *, max_model_len: int = 256, chat_template: str = CHAT_TEMPLATE) -> pb.Manifest:
+def manifest(
+    tokenizer: Tokenizer, *, max_model_len: int = 256, chat_template: str = CHAT_TEMPLATE, **more: Any
+) -> pb.Manifest:
     modules = [
         pb.TargetModule(
             name=f"model.layers.{layer}.self_attn.{name}",
@@ -73,11 +76,27 @@ def manifest(tokenizer: Tokenizer, *, max_model_len: int = 256, chat_template: s
         eos_token_ids=[tokenizer.token_to_id("</s>")],
         max_lora_rank=64,
         adapter_slots=4,
+        **more,
     )
 
 
-def write_adapter(folder: Path, *, seed: int = 0, rank: int = 4, poison: str | None = None) -> Path:
-    """Write PEFT's two files for the modules above; `poison` names a tensor that gets a NaN."""
+HEADS: dict[str, Any] = {
+    "adapter_kinds": ["classifier", "modules_to_save"],
+    "classifier_heads": [
+        pb.ClassifierHead(task="SEQ_CLS", name="score", in_features=HIDDEN),
+        pb.ClassifierHead(task="TOKEN_CLS", name="score", in_features=HIDDEN, bias=True),
+    ],
+}
+"""What the manifest of an engine that serves heads for labels has, too."""
+
+
+def write_adapter(
+    folder: Path, *, seed: int = 0, rank: int = 4, poison: str | None = None, labels: int = 0, **config_fields: Any
+) -> Path:
+    """Write PEFT's two files for the modules above; `poison` names a tensor that gets a NaN.
+
+    With `labels` it has a head; `config_fields` are further ones of its config.
+    """
     random = np.random.default_rng(seed)
     tensors = {}
     for layer in range(LAYERS):
@@ -85,6 +104,10 @@ def write_adapter(folder: Path, *, seed: int = 0, rank: int = 4, poison: str | N
             stem = f"base_model.model.model.layers.{layer}.self_attn.{name}"
             for half, shape in (("A", (rank, HIDDEN)), ("B", (HIDDEN, rank))):
                 tensors[f"{stem}.lora_{half}.weight"] = random.normal(size=shape).astype(np.float32)
+    if labels:
+        tensors["base_model.model.score.weight"] = random.normal(size=(labels, HIDDEN)).astype(np.float32)
+    if labels and config_fields.get("task_type") == "TOKEN_CLS":
+        tensors["base_model.model.score.bias"] = random.normal(size=labels).astype(np.float32)
     if poison is not None:
         tensors[poison][0, 0] = np.nan
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,6 +122,8 @@ def write_adapter(folder: Path, *, seed: int = 0, rank: int = 4, poison: str | N
         "fan_in_fan_out": False,
         "inference_mode": True,
         "target_modules": ["q_proj", "v_proj"],
+        **({"task_type": "SEQ_CLS", "modules_to_save": ["classifier", "score"]} if labels else {}),
+        **config_fields,
     }
     (folder / "adapter_config.json").write_text(json.dumps(config))
     (folder / "adapter_model.safetensors").write_bytes(_safetensors(tensors))
