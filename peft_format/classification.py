@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 HEAD_NAMES = ("classifier", "score")
-"""The names that PEFT adds to modules_to_save for every task, whatever the model's head is called."""
+"""The names that PEFT adds to modules_to_save for every task, not only the one that the model's head has."""
 
 
 class Task(StrEnum):

@@ -15,6 +15,7 @@ from loragate.adapter_store.store import Store
 from loragate.finetune.errors import JobRejected
 from loragate.finetune.jobs.hyperparameters import Hyperparameters
 from loragate.finetune.jobs.recipe import Recipe
+from loragate.peft_format.classification import Task
 from loragate.peft_format.config.fields import FIELDS, Served
 from loragate.peft_format.config.lora_config import LoraConfig, parse_config
 from loragate.peft_format.errors import AdapterRejected
@@ -37,7 +38,8 @@ async def constrain_to_base_adapter(
         return recipe
     stored = await _open(store, tenant_id, job.request.start)
     config = json.loads(stored.config_json)
-    if config.get("peft_type", "LORA") != "LORA" or config.get("alora_invocation_tokens"):
+    classifies = config.get("task_type") in set(Task)
+    if config.get("peft_type", "LORA") != "LORA" or config.get("alora_invocation_tokens") or classifies:
         raise JobRejected(Failure("invalid_model", "Training can only continue from plain LoRA adapters.", "model"))
     fixed = {name: config.get(*known) for name, known in _FIXED.items()}
     path = f"method.{job.request.method}.hyperparameters"

@@ -81,7 +81,7 @@ def test_logits_equal_those_of_transformers(engine_of: Any, tmp_path: Path, arch
 
 @pytest.mark.parametrize("each_token", [False, True])
 def test_logits_are_the_same_bits_beside_others(start: Start, tiny: Any, tmp_path: Path, each_token: bool) -> None:
-    """Whatever the neighbours and the place in the batch, as long as the prompt is cut into the same chunks."""
+    """With any neighbours and any place in the batch, as long as the prompt is cut into the same chunks."""
     adapter = add_classifier(tiny.model, tmp_path / "head", 1, 9, TOKEN if each_token else SEQ)
     other = add_classifier(tiny.model, tmp_path / "other", 2, 4)
     engine = start({**tiny.adapters, "head": adapter, "other": other})

@@ -29,6 +29,8 @@ from loragate.gateway.schemas.resources.limits import LimitsPatch
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
 
 NAME = "haiku"  # of the adapter
+CLASSIFIER = "topics"
+SCORER = "helpful"  # with one label
 BASE = "meta-llama/Llama-3.1-8B-Instruct"
 FILE = "file-3mNp5qRs7tUv9wXy1zAb3cDe"
 _USER = {"role": "user", "content": "Write a line about the sea."}
@@ -128,14 +130,14 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         "As bytes": {"model": NAME, "input": "the sea", "encoding_format": "base64"},
     },
     ClassifyRequest: {
-        "Two texts": {"model": NAME, "input": ["My card was charged twice.", "The screen stays black."]},
-        "A chat": {"model": NAME, "messages": [_USER]},
+        "Two texts": {"model": CLASSIFIER, "input": ["My card was charged twice.", "The screen stays black."]},
+        "A chat": {"model": CLASSIFIER, "messages": [_USER]},
     },
-    ScoreRequest: {"One text against two": {"model": NAME, "text_1": "the sea", "text_2": ["a wave", "a star"]}},
+    ScoreRequest: {"One text against two": {"model": SCORER, "text_1": "the sea", "text_2": ["a wave", "a star"]}},
     RerankRequest: {
-        "Two documents": {"model": NAME, "query": "the sea", "documents": ["a wave", "a star"], "top_n": 1},
+        "Two documents": {"model": SCORER, "query": "the sea", "documents": ["a wave", "a star"], "top_n": 1},
         "Two answers to a question, by a reward model": {
-            "model": NAME,
+            "model": SCORER,
             "query": "What is the sea?",
             "documents": ["Water.", "I will not say."],
             "prompt_format": "chat",

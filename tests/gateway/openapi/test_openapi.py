@@ -32,8 +32,10 @@ from tests.gateway.training.training_objects import training_objects
 
 @pytest.fixture
 async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    """An engine whose model supports tools, and has room for them."""
-    async with stub_engine(tokenizer, max_model_len=4096, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
+    """An engine whose model supports tools, and has room for them, and heads for labels."""
+    async with stub_engine(
+        tokenizer, max_model_len=4096, chat_template=tiny_model.TOOLS_TEMPLATE, **tiny_model.HEADS
+    ) as stub:
         yield stub
 
 
@@ -173,6 +175,14 @@ async def test_every_example_gets_the_documented_response(
         files = {file.name: file.read_bytes() for file in tiny_model.write_adapter(tmp_path / "haiku").iterdir()}
         for _ in range(2):
             await tour("upload_adapter", gateway.key, data={"name": "haiku"}, files=files)
+        for name, labels in (("topics", 2), ("helpful", 1)):
+            folder = tiny_model.write_adapter(tmp_path / name, labels=labels)
+            classifier = {file.name: file.read_bytes() for file in folder.iterdir()}
+            await tour("upload_adapter", gateway.key, data={"name": name}, files=classifier)
+        await tour("classify", gateway.key)
+        gateway.engine.vector = lambda submit: [0.5]
+        for name in ("score", "rerank", "rerank_v2"):
+            await tour(name, gateway.key)
         await _tour_of_files(tour, gateway)
         await _tour_of_jobs(tour, gateway, files)
         await _tour_of_batches(tour, gateway)

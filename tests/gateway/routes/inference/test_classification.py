@@ -54,7 +54,7 @@ async def versions(gateway: Gateway, upload: Upload) -> dict[str, dict[str, Any]
 
 
 def logits(submit: pb.Submit) -> list[float]:
-    """Return logits that depend on the prompt's length, so that items can be told apart."""
+    """Return logits that depend on the prompt's length, so that items differ."""
     length = len(submit.prompt_token_ids)
     if submit.pooling == pb.POOLING_CLASSIFY_TOKENS:
         return [value for token in submit.prompt_token_ids for value in (0.0, token / 100)]
@@ -247,7 +247,7 @@ async def test_a_classifier_generates_nothing(gateway: Gateway, path: str, body:
 
 
 async def test_another_tenants_classifier_is_not_found(gateway: Gateway) -> None:
-    """Neither is it told apart from one that does not exist, nor can its labels be read."""
+    """The error is that of one that does not exist, and shows no labels."""
     for model in ("topics", "topics:1", "nothing"):
         for path, body in (
             (CLASSIFY, {"input": "x"}),
