@@ -7,13 +7,14 @@ from loragate.panel.pages.jobs import list as jobs
 from loragate.panel.pages.operations import audit, engine, keys, tenant, tenants, usage
 from loragate.panel.pages.overview import overview
 from loragate.panel.pages.page import PageSpec, add_page
-from loragate.panel.pages.playground import playground
+from loragate.panel.pages.playground import classify, playground
 
 PAGES: tuple[PageSpec, ...] = (
     PageSpec("/", "Overview", overview.draw),
     PageSpec("/adapters", "Adapters", adapters.draw),
     PageSpec("/adapters/{name}", "Adapter", adapter.draw, "adapters:read"),
     PageSpec("/playground", "Playground", playground.draw, "inference"),
+    PageSpec("/classify", "Classify", classify.draw, "inference"),
     PageSpec("/fine-tuning", "Fine-tuning", jobs.draw),
     PageSpec("/fine-tuning/{job}", "Job", job.draw, "finetune or operator"),
     PageSpec("/batches", "Batches", batches.draw, "inference"),

@@ -37,6 +37,7 @@ MENU = (
     Entry("Overview", "/", "o_space_dashboard", ""),
     Entry("Adapters", "/adapters", "o_layers", ""),
     Entry("Playground", "/playground", "o_forum", "inference"),
+    Entry("Classify", "/classify", "o_label", "inference"),
     Entry("Fine-tuning", "/fine-tuning", "o_school", ""),
     Entry("Batches", "/batches", "o_dynamic_feed", "inference"),
     Entry("Training", "/training", "o_model_training", "train or operator"),

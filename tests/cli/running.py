@@ -32,7 +32,7 @@ def real_gateway(folder: Path, *, engine_runs: bool = True, **settings: Any) -> 
     ready: queue.SimpleQueue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.SimpleQueue()
 
     async def serve() -> None:
-        async with stub_engine(byte_level_tokenizer()) as engine:
+        async with stub_engine(byte_level_tokenizer(), **tiny_model.HEADS) as engine:
             config = replace(await new_config(folder, engine), **settings)
             await new_admin_key(config)
             async with serving(config, engine, ("", ADMIN_KEY, ADMIN_KEY)) as gateway:

@@ -48,13 +48,17 @@ class World:
         headers = {"authorization": f"Bearer {key or self.key}"}
         return httpx.Client(base_url=self.gateway.url, headers=headers, timeout=WAIT_SECONDS, trust_env=False)
 
-    def adapter(self, name: str, *, seed: int = 0, poison: bool = False) -> Path:
+    def adapter(self, name: str, *, seed: int = 0, poison: bool = False, **written: Any) -> Path:
         """Write an adapter's folder as PEFT saves it."""
         tensor = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight" if poison else None
-        return tiny_model.write_adapter(self.folder / name, rank=2, seed=seed, poison=tensor)
+        return tiny_model.write_adapter(self.folder / name, rank=2, seed=seed, poison=tensor, **written)
 
-    def upload(self, name: str, *, seed: int = 0, key: str | None = None, **fields: str) -> dict[str, Any]:
-        folder = self.adapter(f"{name}-{seed}", seed=seed)
+    def upload(
+        self, name: str, *, seed: int = 0, key: str | None = None, labels: tuple[str, ...] = (), **fields: str
+    ) -> dict[str, Any]:
+        """Upload a new adapter; with `labels` it is a classifier."""
+        named = {"id2label": {str(n): label for n, label in enumerate(labels)}} if labels else {}
+        folder = self.adapter(f"{name}-{seed}", seed=seed, labels=len(labels), **named)
         files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
         with self.api(key) as api:
             answer = api.post("/v1/adapters", data={"name": name} | fields, files=files)
@@ -159,7 +163,9 @@ class GatewayThread:
 
     async def _begin(self) -> None:
         tokenizer = tiny_model.byte_level_tokenizer()
-        self.engine = await self._stack.enter_async_context(stub_engine(tokenizer, max_model_len=2048))
+        self.engine = await self._stack.enter_async_context(
+            stub_engine(tokenizer, max_model_len=2048, **tiny_model.HEADS)
+        )
         self._config = replace(await new_config(self._folder, self.engine), reasoning_parser="think")
         self.tenants = await new_tenants(self._config)
 

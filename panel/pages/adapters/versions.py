@@ -1,6 +1,7 @@
 """The versions of an adapter, with their actions."""
 
 from operator import itemgetter
+from urllib.parse import quote
 
 from loragate.panel.api import Json
 from loragate.panel.pages.adapters.context import AdapterContext
@@ -8,8 +9,10 @@ from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import chip, state_chip
 from loragate.panel.parts.display.table import Column, table
 from loragate.panel.parts.elements.button import button
-from loragate.panel.parts.elements.tag import div, tag
+from loragate.panel.parts.elements.tag import div, link, tag
 from loragate.panel.parts.notify import notify_with_undo, run_and_notify
+
+_SHOWN_LABELS = 5
 
 
 def draw_versions(context: AdapterContext, adapter: Json, versions: list[Json]) -> None:
@@ -69,6 +72,11 @@ class _Versions:
         with div("stack tight"):
             parent = f" from v{lineage['parent_version']}" if lineage["parent_version"] else ""
             tag("span", f"{lineage['source']}{parent}", classes="break")
+            if row["classifier"]:
+                labels = ", ".join(row["classifier"]["labels"][:_SHOWN_LABELS])
+                more = ", …" if row["classifier"]["num_labels"] > _SHOWN_LABELS else ""
+                name = quote(f"{self._context.name}:{row['version']}", safe="")
+                link(f"classifies: {labels}{more}", f"/classify?model={name}", "small break")
             if row["signer"]:
                 tag("span", f"signed by {row['signer']}", classes="small muted break")
             if lineage["notes"]:

@@ -7,11 +7,11 @@ from pprint import pformat
 from loragate.panel.api import Json
 
 
-def as_curl(base_url: str, body: Json) -> str:
+def as_curl(base_url: str, body: Json, path: str = "/v1/chat/completions") -> str:
     """Return the request as a curl command."""
     data = json.dumps(body, ensure_ascii=False, indent=2)
     return (
-        f"curl {base_url}/v1/chat/completions \\\n"
+        f"curl {base_url}{path} \\\n"
         '  -H "Authorization: Bearer $LORAGATE_API_KEY" \\\n'
         '  -H "Content-Type: application/json" \\\n'
         f"  -d {shlex.quote(data)}"

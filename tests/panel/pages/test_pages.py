@@ -26,6 +26,7 @@ OF_TENANTS = {
     "adapters": "/adapters",
     "adapter": "/adapters/support-triage",
     "playground": "/playground?model=haiku",
+    "classify": "/classify?model=topics",
     "fine-tuning": "/fine-tuning",
     "job": "/fine-tuning/{job}",
     "batches": "/batches",
@@ -63,6 +64,7 @@ def furnished(world: World) -> World:
         world.upload("support-triage", seed=2, alias="canary", notes="Twice the data", parent_version="1")["digest"],
         world.upload("haiku", seed=3, tags="team:verse", description="Answers in verse.")["digest"],
     ]
+    world.upload("topics", seed=6, labels=("billing", "technical"))
     world.upload("contract-summary", seed=4, tags="legal", description="Contracts, clause by clause.")
     targets = [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]
     with world.api() as api:
