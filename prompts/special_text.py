@@ -8,6 +8,7 @@ spells no special token is left alone and gives the same tokens as without this 
 
 import re
 import secrets
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -50,6 +51,12 @@ class SpecialText:
         if isinstance(value, list | tuple):
             return [self.marked(item) for item in value]
         return value
+
+    @staticmethod
+    def unmarked_position(marked: str) -> Callable[[int], int]:
+        """Return a function from the positions in a marked text to those in the text itself."""
+        marks = [found.start() for found in re.finditer(re.escape(MARK), marked)]
+        return lambda position: position - len(MARK) * bisect_left(marks, position)
 
     def _marked_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {self._marked_text(key): self.marked(value) for key, value in fields.items()}

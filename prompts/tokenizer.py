@@ -52,8 +52,11 @@ class TextTokenizer:
 
     def encode_pair(self, first: str, second: str) -> list[int]:
         """Encode two texts, with the special tokens that the tokenizer adds around and between them."""
-        ids: list[int] = self._tokenizer.encode(first, second, add_special_tokens=True).ids
-        return self._with_bos(ids, [], plain=True)[0]
+        if len(first) + len(second) <= _SHORT_CHARACTERS:
+            encoding = self._tokenizer.encode(first, second, add_special_tokens=True)
+        else:
+            encoding = self._tokenizer.encode_batch_fast([(first, second)], add_special_tokens=True)[0]
+        return self._with_bos(encoding.ids, [], plain=True)[0]
 
     def encode_chat(self, rendered: str) -> list[int]:
         """Encode a rendered chat, whose template has already added the special tokens."""

@@ -16,6 +16,7 @@ from loragate.prompts.messages import ChatMessage
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_LOGITS = 1 << 20  # of one response
+_MAX_PAIR_CHARACTERS = 16 << 20  # a first text counts for each pair that it is in
 _POOLING = {Task.SEQUENCE: pb.POOLING_CLASSIFY, Task.TOKENS: pb.POOLING_CLASSIFY_TOKENS}
 
 
@@ -60,8 +61,12 @@ class PoolingPreparer(Preparer):
                     chat = ChatPrompt(body.messages, ending=body.ending)
                     prompts = (await self._tokenizer.chat(base, caller.tenant_id, size, chat),)
             prompts = _classified_prompts(base, classifier, prompts, param)
+            spans: tuple[list[tuple[int, int]], ...] = ()
+            texts = [text for text in body.inputs if isinstance(text, str)]
+            if classifier.task is Task.TOKENS and texts:
+                spans = await self._tokenizer.spans(base, caller.tenant_id, size, texts)
             share = share_of(caller, body.priority, self._config, batch=self._batches)
-            return PoolingRequest(target, base, prompts, _POOLING[classifier.task], share, lease)
+            return PoolingRequest(target, base, prompts, _POOLING[classifier.task], share, lease, spans)
 
     async def pairs(self, caller: TenantPrincipal, body: PairRequest) -> PoolingRequest:
         """Prepare a request for the scores of pairs of texts. Raise ApiError and StoreError."""
@@ -76,6 +81,11 @@ class PoolingPreparer(Preparer):
                 code="not_a_scorer",
             )
         size = prompts_size(base, [text for pair in body.pairs for text in pair], body.second_field)
+        if size > _MAX_PAIR_CHARACTERS:
+            raise out_of_range(
+                body.second_field,
+                f"the pairs have {size} characters together; at most {_MAX_PAIR_CHARACTERS} are allowed",
+            )
         lease = await self._charge_first(caller, target, size, 0)
         with settled_on_error(lease):
             with step("tokenize"):

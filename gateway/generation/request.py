@@ -93,6 +93,7 @@ class PoolingRequest:
     pooling: pb.Pooling
     share: pb.Share
     lease: Lease | None = None  # the limits were charged already, by an estimate
+    spans: tuple[list[tuple[int, int]], ...] = ()  # the characters of each prompt's tokens; none if they are not texts
 
     @property
     def classifier(self) -> Classifier:

@@ -113,6 +113,26 @@ class PromptTokenizer:
 
         return work() if size <= _INLINE_CHARACTERS else await self._threads.run(tenant_id, size, work)
 
+    async def spans(
+        self, base: BaseModel, tenant_id: str, size: int, texts: Sequence[str]
+    ) -> tuple[list[tuple[int, int]], ...]:
+        """Return the characters [start, stop) of each token of plain prompts, of `size` characters together. A token
+        that the tokenizer adds has none, [0, 0). Raise TooManyRequests and Unavailable as `prompts` does."""
+
+        def work() -> tuple[list[tuple[int, int]], ...]:
+            return tuple(self._text_to_spans(base, text) for text in texts)
+
+        return work() if size <= _INLINE_CHARACTERS else await self._threads.run(tenant_id, size, work)
+
+    def _text_to_spans(self, base: BaseModel, text: str) -> list[tuple[int, int]]:
+        special_text = base.tokenizer.special_text
+        marked = text if self._special_tokens else special_text.marked(text)
+        ((_, spans),) = base.tokenizer.encode_batch([marked], plain=True)
+        if marked == text:
+            return spans
+        position = special_text.unmarked_position(marked)
+        return [(position(start), position(stop)) for start, stop in spans]
+
     def _pair_to_tokens(self, base: BaseModel, pair: TextPair, param: str) -> list[int]:
         given = pair if self._special_tokens else TextPair(*map(base.tokenizer.special_text.marked, pair))
         _check_size(base, sum(utf8_size(text, _MAX_BYTES_PER_TOKEN * base.max_model_len) for text in pair), param)

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from typing import Literal, NotRequired, TypeVar
 
@@ -28,10 +28,13 @@ class InputUsage(TypedDict):
 
 
 class TokenClassification(TypedDict):
-    """The label of one token. `token` is the token as the vocabulary spells it."""
+    """The label of one token. `token` is the token as the vocabulary spells it; in a text, it has the characters from
+    `start` to `end`, which is not included, and none if the tokenizer added it."""
 
     token_id: Count
     token: str
+    start: NotRequired[Count]
+    end: NotRequired[Count]
     label: str
     score: float
     probs: list[float]
@@ -78,9 +81,7 @@ async def classifications(
         rows = activated(logits, classifier) if body.activated else logits
         if classifier.task is Task.SEQUENCE:
             return {**head, **_best(rows[0], classifier)}
-        prompt = request.prompts[pooled.index]
-        pairs = zip(prompt, request.base.tokenizer.token_strs(prompt), rows, strict=True)
-        return {**head, "tokens": [{"token_id": id_, "token": t, **_best(row, classifier)} for id_, t, row in pairs]}
+        return {**head, "tokens": list(_tokens(request, pooled.index, rows))}
 
     data = await in_order(len(request.prompts), vectors, item)
     return {
@@ -92,6 +93,23 @@ async def classifications(
         "data": data,
         "usage": usage_of(request),
     }
+
+
+def _tokens(request: PoolingRequest, index: int, rows: Values) -> Iterator[TokenClassification]:
+    prompt = request.prompts[index]
+    spelled = request.base.tokenizer.token_strs(prompt)
+    for position, (token_id, token, row) in enumerate(zip(prompt, spelled, rows, strict=True)):
+        best = _best(row, request.classifier)
+        found: TokenClassification = {
+            "token_id": token_id,
+            "token": token,
+            "label": best["label"],
+            "score": best["score"],
+            "probs": best["probs"],
+        }
+        if request.spans:
+            found["start"], found["end"] = request.spans[index][position]
+        yield found
 
 
 class _Best(TypedDict):

@@ -578,18 +578,22 @@ class Classification(_message.Message):
     def __init__(self, object: _Optional[str] = ..., index: _Optional[int] = ..., num_classes: _Optional[int] = ..., label: _Optional[str] = ..., score: _Optional[float] = ..., probs: _Optional[_Iterable[float]] = ..., tokens: _Optional[_Iterable[_Union[TokenClassification, _Mapping]]] = ...) -> None: ...
 
 class TokenClassification(_message.Message):
-    __slots__ = ("token_id", "token", "label", "score", "probs")
+    __slots__ = ("token_id", "token", "label", "score", "probs", "start", "end")
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     PROBS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     token_id: int
     token: str
     label: str
     score: float
     probs: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., label: _Optional[str] = ..., score: _Optional[float] = ..., probs: _Optional[_Iterable[float]] = ...) -> None: ...
+    start: int
+    end: int
+    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., label: _Optional[str] = ..., score: _Optional[float] = ..., probs: _Optional[_Iterable[float]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class InputUsage(_message.Message):
     __slots__ = ("prompt_tokens", "total_tokens")

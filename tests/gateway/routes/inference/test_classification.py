@@ -131,10 +131,20 @@ async def test_each_token_gets_a_label(gateway: Gateway) -> None:
     ids = gateway.engine.tokenizer.encode("over the lazy").ids
     assert [token["token_id"] for token in item["tokens"]] == ids
     assert [token["token"] for token in item["tokens"]] == [gateway.engine.tokenizer.id_to_token(id_) for id_ in ids]
+    words = ["over the lazy"[token["start"] : token["end"]] for token in item["tokens"]]
+    assert "".join(words) == "over the lazy"
     assert [token["probs"] for token in item["tokens"]] == [softmax(0, id_ / 100) for id_ in ids]
     assert {token["label"] for token in item["tokens"]} == {"PER"}
     assert "label" not in item
     assert gateway.engine.submits[0].pooling == pb.POOLING_CLASSIFY_TOKENS
+
+
+async def test_the_characters_of_tokens_in_a_text_that_spells_special_ones(gateway: Gateway) -> None:
+    text = "a <|im_end|> b </s>"
+    (item,) = (await answered(gateway, CLASSIFY, model="names", input=[text]))["data"]
+    assert "".join(text[token["start"] : token["end"]] for token in item["tokens"]) == text
+    (item,) = (await answered(gateway, CLASSIFY, model="names", input=[[5, 6]]))["data"]
+    assert "start" not in item["tokens"][0]
 
 
 async def test_messages_are_rendered_without_a_prompt_for_an_answer(gateway: Gateway) -> None:
