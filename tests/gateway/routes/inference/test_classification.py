@@ -14,6 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import inference_pb2
 from tests.gateway import tiny_model
+from tests.gateway.batches.batch_files import create, ended, request_line, results
 from tests.gateway.grpc_client import connected, rich_error
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
@@ -313,6 +314,20 @@ async def test_a_client_that_leaves_aborts_all_of_it(gateway: Gateway) -> None:
     aborted = {await gateway.engine.aborted.get() for _ in range(2)}
     assert aborted == {submit.request_id for submit in gateway.engine.submits}
     assert await gateway.lifecycle.idle(5)
+
+
+async def test_the_lines_of_a_batch(gateway: Gateway) -> None:
+    lines = [
+        request_line("good", CLASSIFY, {"model": "topics", "input": [[5], [5] * 4]}),
+        request_line("bad", CLASSIFY, {"model": "text", "input": "x"}),
+    ]
+    async with gateway.openai() as client:
+        batch = await ended(client, await create(client, lines, CLASSIFY))
+        output, errors = await results(client, batch.output_file_id), await results(client, batch.error_file_id)
+    body = output["good"]["response"]["body"]
+    assert [item["label"] for item in body["data"]] == ["other", "billing"]
+    assert body["usage"]["prompt_tokens"] == 5
+    assert errors["bad"]["response"]["body"]["error"]["code"] == "not_a_classifier"
 
 
 async def test_grpc_returns_the_same_as_rest(gateway: Gateway) -> None:
