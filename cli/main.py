@@ -13,7 +13,6 @@ from loragate.cli.commands import (
     backup,
     batches,
     chat,
-    classify,
     demo,
     engine,
     files,
@@ -86,7 +85,7 @@ app.command()(training.trainer)
 app.command()(panel.panel)
 app.command("engine-trace")(engine.engine_trace)
 app.command()(chat.chat)
-app.command()(classify.classify)
+app.command()(chat.classify)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(files.app, name="files")
 app.add_typer(batches.app, name="batches")
