@@ -18,7 +18,7 @@ from page_reader import Reader, variables
 from running_server import ADMIN_KEY, RunningServer, clean_environment, client, ok, upload
 from signed_adapters import new_key, write_public_key
 from snippets import NOT_RUN, Block, blocks
-from tiny_models import add_adapter
+from tiny_models import add_adapter, add_classifier
 
 from tests.e2e.conftest import Tiny
 from tests.gateway.fake_hub import COMMIT, fake_hub
@@ -65,6 +65,7 @@ def files(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     adapters = ("outputs/support-bot", "outputs/checkpoint-800", "support-bot", "support", "repo", "adapters/support")
     for seed, name in enumerate(adapters):
         add_adapter(tiny.model, folder / name, seed, r=4)
+    add_classifier(tiny.model, folder / "topics", 6, 2, id2label={"0": "billing", "1": "technical"})
     for name in ("support", "first", "more"):
         (folder / f"{name}.jsonl").write_text(examples(16))
     for name, count in (("requests", 4), ("many", 2000)):
@@ -123,6 +124,7 @@ def acme(shared: RunningServer, files: Path) -> Iterator[dict[str, str]]:
     with client(shared.base_url, given["KEY"]) as tenant:
         for name in ("french", *["support"] * 4):
             ok(upload(tenant, name, files / "support"))
+        ok(upload(tenant, "topics", files / "topics"))
         yield given
         assert not [job for job in ok(tenant.get("/v1/fine_tuning/jobs"))["data"] if job["status"] == "failed"]
 

@@ -98,6 +98,9 @@ async def test_texts_get_labels_in_vllms_shape(gateway: Gateway, versions: dict[
     assert body["data"][0]["probs"] == softmax(1, 1, 2)
     assert body["data"][1]["score"] == body["data"][1]["probs"][0]
     assert {item["num_classes"] for item in body["data"]} == {3}
+    async with gateway.openai() as client:
+        same: Any = await client.post("/classify", cast_to=object, body={"model": "topics", "input": [[5], [5] * 4]})
+    assert same["data"] == body["data"]
     assert response.headers["x-loragate-adapter"] == f"topics:1@{versions['topics']['digest']}"
     assert {submit.pooling for submit in gateway.engine.submits} == {pb.POOLING_CLASSIFY}
     assert all(submit.cache_salt for submit in gateway.engine.submits)
