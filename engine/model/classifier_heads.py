@@ -7,6 +7,7 @@ that head on the states that the head for tokens gets. Then the two classes diff
 import copy
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -39,12 +40,13 @@ def classifier_heads(model: PreTrainedModel) -> dict[Task, ClassifierHead]:
 def _found(model: PreTrainedModel) -> Iterator[tuple[Task, ClassifierHead]]:
     if model.get_output_embeddings() is None:
         return
+    example = _example(model)
     for task, classes in _CLASSES.items():
         made = cast(Mapping[type, Any], classes).get(type(model.config), None)
         if made is None:
             continue
         try:
-            head = _tried(task, made, model)
+            head = _tried(task, made, model, example)
         except Exception as error:  # classes of other libraries may raise anything
             log.info("%s is not served: %s", made.__name__, error)
             continue
@@ -52,7 +54,29 @@ def _found(model: PreTrainedModel) -> Iterator[tuple[Task, ClassifierHead]]:
             yield task, head
 
 
-def _tried(task: Task, made: type[PreTrainedModel], model: PreTrainedModel) -> ClassifierHead | None:
+@dataclass(frozen=True)
+class _Example:
+    """A prompt [1, tokens], and the states [tokens, hidden] that the head for tokens gets for it."""
+
+    ids: Tensor
+    states: Tensor
+
+
+@torch.inference_mode()
+def _example(model: PreTrainedModel) -> _Example:
+    vocabulary, padding = model.config.get_text_config().vocab_size, model.config.get_text_config().pad_token_id
+    tokens = [token for token in range(vocabulary // 2, vocabulary) if token != padding][:_PROMPT_TOKENS]
+    ids = torch.tensor([tokens], device=model.device)
+    states: list[Tensor] = []
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, args: states.append(args[0]))
+    try:
+        model(input_ids=ids, use_cache=False)
+    finally:
+        hook.remove()
+    return _Example(ids, states[0][0])
+
+
+def _tried(task: Task, made: type[PreTrainedModel], model: PreTrainedModel, example: _Example) -> ClassifierHead | None:
     config, prefix = copy.deepcopy(model.config), model.base_model_prefix
     config.num_labels = _LABELS
     with torch.device("meta"):
@@ -70,7 +94,9 @@ def _tried(task: Task, made: type[PreTrainedModel], model: PreTrainedModel) -> C
     setattr(other.get_submodule(parent), child, head)
     if any(tensor.is_meta for tensor in (*other.parameters(), *other.buffers())):
         return None
-    return ClassifierHead(name, meta.in_features, meta.bias is not None) if _agrees(task, other, model, head) else None
+    return (
+        ClassifierHead(name, meta.in_features, meta.bias is not None) if _agrees(task, other, example, head) else None
+    )
 
 
 def _random_linear(meta: nn.Linear, model: PreTrainedModel) -> nn.Linear:
@@ -83,18 +109,9 @@ def _random_linear(meta: nn.Linear, model: PreTrainedModel) -> nn.Linear:
 
 
 @torch.inference_mode()
-def _agrees(task: Task, other: PreTrainedModel, model: PreTrainedModel, head: nn.Linear) -> bool:
-    vocabulary, padding = model.config.get_text_config().vocab_size, model.config.get_text_config().pad_token_id
-    tokens = [token for token in range(vocabulary // 2, vocabulary) if token != padding][:_PROMPT_TOKENS]
-    ids = torch.tensor([tokens], device=model.device)
-    states: list[Tensor] = []
-    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, args: states.append(args[0]))
-    try:
-        model(input_ids=ids, use_cache=False)
-    finally:
-        hook.remove()
-    found = other(input_ids=ids, use_cache=False).logits[0].float()
-    wanted = head(states[0][0]).float()
+def _agrees(task: Task, other: PreTrainedModel, example: _Example, head: nn.Linear) -> bool:
+    found = other(input_ids=example.ids, use_cache=False).logits[0].float()
+    wanted = head(example.states).float()
     wanted = wanted[-1] if task is Task.SEQUENCE else wanted
-    tolerance = _TOLERANCE.get(model.dtype, _TOLERANCE_HALF)
+    tolerance = _TOLERANCE.get(head.weight.dtype, _TOLERANCE_HALF)
     return found.shape == wanted.shape and bool((found - wanted).norm() <= tolerance * wanted.norm())
