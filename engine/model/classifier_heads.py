@@ -8,6 +8,7 @@ import copy
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 import torch
@@ -40,7 +41,11 @@ def classifier_heads(model: PreTrainedModel) -> dict[Task, ClassifierHead]:
 def _found(model: PreTrainedModel) -> Iterator[tuple[Task, ClassifierHead]]:
     if model.get_output_embeddings() is None:
         return
-    example = _example(model)
+    try:
+        example = _example(model)
+    except Exception as error:
+        log.info("no head for labels is served: the inputs of the model's own head are not seen (%s)", error)
+        return
     for task, classes in _CLASSES.items():
         made = cast(Mapping[type, Any], classes).get(type(model.config), None)
         if made is None:
@@ -65,7 +70,7 @@ class _Example:
 @torch.inference_mode()
 def _example(model: PreTrainedModel) -> _Example:
     vocabulary, padding = model.config.get_text_config().vocab_size, model.config.get_text_config().pad_token_id
-    tokens = [token for token in range(vocabulary // 2, vocabulary) if token != padding][:_PROMPT_TOKENS]
+    tokens = list(islice((token for token in range(vocabulary // 2, vocabulary) if token != padding), _PROMPT_TOKENS))
     ids = torch.tensor([tokens], device=model.device)
     states: list[Tensor] = []
     hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, args: states.append(args[0]))
@@ -94,9 +99,9 @@ def _tried(task: Task, made: type[PreTrainedModel], model: PreTrainedModel, exam
     setattr(other.get_submodule(parent), child, head)
     if any(tensor.is_meta for tensor in (*other.parameters(), *other.buffers())):
         return None
-    return (
-        ClassifierHead(name, meta.in_features, meta.bias is not None) if _agrees(task, other, example, head) else None
-    )
+    if not _agrees(task, other, example, head):
+        return None
+    return ClassifierHead(name, meta.in_features, meta.bias is not None)
 
 
 def _random_linear(meta: nn.Linear, model: PreTrainedModel) -> nn.Linear:

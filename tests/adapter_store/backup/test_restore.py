@@ -98,15 +98,16 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     key, _ = await fill(world)
     backup = await take_backup()
     manifest = orjson.loads((backup / NAME).read_bytes())
+    training = ("checkpoints", "commands", "runs", "samplers", "samples", "sessions")
     newer = ("batch_lines", "batches", "engine_leases", "replica_sets", "restorations", "sweep_holds")
+    newer += tuple(f"training_{table}" for table in training)
     without = [f"database/{table}.jsonl" for table in newer]
     manifest["files"] = [file for file in manifest["files"] if file["name"] not in without]
     (backup / NAME).write_bytes(orjson.dumps(manifest))
     with pytest.raises(Invalid, match=", ".join(newer)):
         await elsewhere.restore(backup, keep_keys=True)
-    columns = {"api_keys": "secret_id", "admin_keys": "secret_id", "tenants": "signers", "adapter_versions": "signer"}
-    columns |= {"usage_records": "engine_id"}
-    for table, column in columns.items():
+    columns = {"api_keys": "secret_id", "admin_keys": "secret_id", "tenants": "signers", "usage_records": "engine_id"}
+    for table, column in (*columns.items(), ("adapter_versions", "signer"), ("adapter_versions", "classifier")):
         _drop_column(backup, manifest, table, column)
     (backup / NAME).write_bytes(orjson.dumps(manifest | {"schema": "0023"}))
     await elsewhere.restore(backup, keep_keys=True)
