@@ -60,7 +60,7 @@ def upgrade() -> None:
         *_texts(32, "kind"),
         sa.Column("digest", sa.LargeBinary, nullable=False),
         sa.Column("payload", sa.LargeBinary),
-        sa.Column("loss", sa.Float),
+        sa.Column("loss", sa.Double),
         sa.Column("tokens", sa.Integer),
         *_outcome(),
         key=("tenant_id", "run_id", "seq"),
