@@ -153,7 +153,7 @@ class Store:
             files = FileRepository(session, blobs.pieces, audit)
             job_lease = JobLease(session)
             signatures = TenantSignatures(session, self._signatures)
-            states = StoredStates(session, blobs, self._stage, self._manifests)
+            states = StoredStates(session, blobs, self._stage)
             yield TenantScope(
                 adapters=adapters,
                 quarantine=Quarantine(session, blobs, audit),

@@ -41,7 +41,8 @@ class Progress:
     amount: int | None = None  # the price of what was used
     settings: Mapping[str, Any] | None = None  # what the settings became with a loaded adapter
     failed: bool = False  # the run could not be created
-    sampler: Sampler | None = None  # to create with the results
+    sampler: Sampler | None = None  # to create with the results, of the adapter that is stored
+    rank: int = 0  # of that adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,11 @@ class NewCheckpoint:
     size_bytes: int
     user_metadata: Mapping[str, str]
     expires_at: datetime | None
+    adapter_bytes: int = 0  # of `size_bytes`
     state_file: str | None = None
     adapter: str | None = None
     version: int | None = None
+    rank: int | None = None  # of the stored adapter; None: that of a version, which is recorded
 
 
 class TrainingLease:
@@ -88,7 +91,7 @@ class TrainingLease:
 
     async def record(self, run_id: str, worker: str, progress: Progress, base_model: str) -> TrainingRun:
         """Record results and what was used for them together; return the run. Raise LeaseLost, and Invalid for a
-        sampler whose number has another."""
+        sampler whose number has another, and Conflict (`quota_exceeded`)."""
         run = await self._held(run_id, worker)
         for seq, outcome in progress.outcomes.items():
             failed = outcome.status is RequestStatus.FAILED
@@ -117,7 +120,9 @@ class TrainingLease:
         changed = update(TrainingRunRow).where(TrainingRunRow.id == run_id).values(**changes)
         (after,) = await self._session.scalars(changed.returning(TrainingRunRow))
         if progress.sampler is not None:
-            await TrainingSamplers(self._session).create(progress.sampler)
+            sampler = progress.sampler
+            await self._states.record_adapter(sampler.digest or "", sampler.size_bytes, progress.rank)
+            await TrainingSamplers(self._session).create(sampler)
         if progress.used.tokens:
             now = await current_time(self._session)
             await add_training(
@@ -153,6 +158,8 @@ class TrainingLease:
     async def add_checkpoint(self, worker: str, new: NewCheckpoint, *, overwrite: bool) -> None:
         """Add a checkpoint. Raise LeaseLost, Invalid if there is one of this name and kind."""
         await self._held(new.path.run_id, worker)
+        if new.rank is not None:
+            await self._states.record_adapter(new.digest, new.adapter_bytes, new.rank)
         row = TrainingCheckpointRow
         known = await self._session.scalar(select(row).where(*here(new.path)))
         if known is not None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import TenantBlobs
 from loragate.adapter_store.files.stored_piece import register_piece, stored_piece
 from loragate.adapter_store.ids import random_base62
@@ -17,6 +16,7 @@ from loragate.adapter_store.publishing.staging import Stage, StagedAdapter
 from loragate.adapter_store.quotas import check_rank, check_storage, limits_of
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow
 from loragate.adapter_store.timestamps import utc_now
+from loragate.v1 import engine_pb2
 
 _STATE = "training-state"  # a purpose that the API does not have
 
@@ -25,11 +25,10 @@ class StoredStates:
     """Part of a TenantScope's training repositories. What stores bytes must be the first call in its scope, so that the
     long write holds no connection."""
 
-    def __init__(self, session: AsyncSession, blobs: TenantBlobs, stage: Stage, manifests: Manifests) -> None:
+    def __init__(self, session: AsyncSession, blobs: TenantBlobs, stage: Stage) -> None:
         self._session = session
         self._blobs = blobs
         self._stage = stage
-        self._manifests = manifests
 
     @asynccontextmanager
     async def stored(self, name: str, state: bytes) -> AsyncIterator[str]:
@@ -67,16 +66,15 @@ class StoredStates:
         await self._session.commit()
         await self._blobs.pieces.remove(*pieces)
 
-    async def store_adapter(self, config_json: bytes, tensors: bytes) -> StagedAdapter:
-        """Check and store the two files of an adapter, which is kept by a sampler or a checkpoint with its digest.
-        Raise AdapterInvalid, Conflict (`quota_exceeded`), StorageFull, Unavailable."""
-        assert not self._session.in_transaction(), "bytes are stored first in a scope, while it holds no connection"
-        manifest = await self._manifests.required()
-        await self._session.commit()
+    async def store_adapter(self, config_json: bytes, tensors: bytes, manifest: engine_pb2.Manifest) -> StagedAdapter:
+        """Check and store the two files of an adapter. Until `record_adapter` has recorded them, for a sampler or a
+        checkpoint that keeps them, they are leftovers. Raise AdapterInvalid, StorageFull, Unavailable."""
         staged = await self._stage.check(config_json, io.BytesIO(tensors), manifest)
-        check_rank(await limits_of(self._session), staged.rank)
-        await record_blob(self._session, staged.digest, staged.size_bytes + len(config_json))
-        await check_storage(self._session)
-        await self._session.commit()
         size = await self._blobs.put(staged.digest, config_json, io.BytesIO(tensors))
-        return replace(staged, size_bytes=size)
+        return replace(staged, size_bytes=size + len(config_json))
+
+    async def record_adapter(self, digest: str, size: int, rank: int) -> None:
+        """Record the bytes of an adapter that are stored. Raise Conflict (`quota_exceeded`)."""
+        check_rank(await limits_of(self._session), rank)
+        await record_blob(self._session, digest, size)
+        await check_storage(self._session)

@@ -14,6 +14,7 @@ from loragate.adapter_store.publishing.probe import Probe
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.training.objects import TrainingRun
+from loragate.v1 import engine_pb2
 
 ADAPTER_KEY = "loragate_adapter"
 """The key in a run's metadata that names the adapter of its versions."""
@@ -36,13 +37,13 @@ class AdapterStorage:
     """Stores the adapters of runs on one base model."""
 
     store: Store
-    base_model: str
+    manifest: engine_pb2.Manifest
     probe: Probe
 
     async def keep(self, tenant_id: str, config_json: bytes, tensors: bytes) -> StagedAdapter:
-        """Store an adapter for a sampler or a checkpoint, which then keeps it. Raise StoreError."""
-        async with self.store.tenant(tenant_id, write=True) as scope:
-            return await scope.training_states.store_adapter(self._named(config_json), tensors)
+        """Store an adapter for a sampler or a checkpoint, which records it. Raise StoreError."""
+        async with self.store.tenant(tenant_id) as scope:
+            return await scope.training_states.store_adapter(self._named(config_json), tensors, self.manifest)
 
     async def publish(
         self, tenant_id: str, run: TrainingRun, checkpoint: str, config_json: bytes, tensors: bytes
@@ -68,7 +69,7 @@ class AdapterStorage:
 
     def _named(self, config_json: bytes) -> bytes:
         config = orjson.loads(config_json)
-        config["base_model_name_or_path"] = self.base_model  # rather than its path on this machine
+        config["base_model_name_or_path"] = self.manifest.model_id  # rather than its path on this machine
         return orjson.dumps(config)
 
 

@@ -135,7 +135,7 @@ class Commands:
                 size_bytes=staged.size_bytes,
             )
             response = {"sampling_session_id": sampler.id, "type": "save_weights_for_sampler"}
-            return replace(_done(held, command, response), sampler=sampler)
+            return replace(_done(held, command, response), sampler=sampler, rank=staged.rank)
         path = CheckpointPath(held.id, CheckpointKind.SAMPLER, given["name"])
         async with self._store.tenant(held.tenant_id) as scope:
             known = await scope.training_checkpoints.find(path)
@@ -166,6 +166,8 @@ class Commands:
             size_bytes=staged.size_bytes,
             user_metadata=given["user_metadata"],
             expires_at=_expiry(given),
+            adapter_bytes=staged.size_bytes,
+            rank=staged.rank,
         )
         if kind is CheckpointKind.EXTERNAL:
             async with self._store.tenant(held.tenant_id, write=True) as scope:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from loragate.adapter_store.errors import Invalid, NotFound, StoreError
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound, StoreError
 from loragate.adapter_store.jobs.lease import LEASE, LeaseLost
 from loragate.adapter_store.notices.wakeups import Wakeups
 from loragate.adapter_store.store import Store
@@ -289,7 +289,7 @@ class TrainerLoop:
         except (LeaseLost, NotFound):
             await self._drop(held.id)
             return
-        except Invalid as error:  # the sampler's number has another sampler
+        except (Invalid, Conflict) as error:  # the sampler's number has another one, or a quota is exceeded
             failed = Outcome.failed(error.message)
             outcomes = dict.fromkeys(progress.outcomes, failed)
             await self._record(held, replace(progress, outcomes=outcomes, sampler=None))

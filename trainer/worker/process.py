@@ -83,7 +83,7 @@ async def _run(config: TrainerConfig, store: Store, engine: EngineLink, wakeups:
         )
     )
     compute = Compute(trainer, config.max_bytes)
-    adapters = AdapterStorage(store, manifest.model_id, engine)
+    adapters = AdapterStorage(store, manifest, engine)
     loop = TrainerLoop(
         store=store,
         compute=compute,

@@ -43,7 +43,7 @@ async def world(trainer: Trainer, manifest: engine_pb2.Manifest, tmp_path: Path)
     await store.publish_manifest(manifest)
     async with store.admin(write=True) as admin:
         tenants = [(await admin.tenants.create(name)).id for name in ("first", "second")]
-    made = World(store, trainer, config(tmp_path), manifest.model_id, tenants)
+    made = World(store, trainer, config(tmp_path), manifest, tenants)
     yield made
     made.forget()
     await store.close()

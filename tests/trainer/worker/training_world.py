@@ -21,6 +21,7 @@ from loragate.trainer.worker.commands import Commands
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
 from loragate.trainer.worker.loop import TRAINER, TrainerLoop
+from loragate.v1 import engine_pb2
 from loragate.v1 import training_pb2 as pb
 
 SETTINGS = {"rank": 4, "seed": 1, "train_mlp": True, "train_attn": True, "train_unembed": True}
@@ -32,20 +33,20 @@ class World:
     store: Store
     trainer: Trainer
     config: TrainerConfig
-    base_model: str
+    manifest: engine_pb2.Manifest
     tenants: Sequence[str]  # their ids
 
     def loop(self, name: str = "t1", **options: Any) -> TrainerLoop:
         compute = Compute(self.trainer, options.pop("max_bytes", self.config.max_bytes))
         config = TrainerConfig(**{**vars(self.config), "name": name, **options})
-        adapters = AdapterStorage(self.store, self.base_model, no_probe)
+        adapters = AdapterStorage(self.store, self.manifest, no_probe)
         return TrainerLoop(
             store=self.store,
             compute=compute,
             commands=Commands(self.store, compute, adapters, config.max_rank),
             config=config,
             wakeups=Wakeups(config.wakeup_dir, TRAINER),
-            base_model=self.base_model,
+            base_model=self.manifest.model_id,
         )
 
     @asynccontextmanager
