@@ -74,10 +74,11 @@ class TrainerLoop:
         self._held: dict[str, HeldRun] = {}
         self._served: defaultdict[str, float] = defaultdict(float)  # by tenant
         self._used_at: dict[str, float] = {}
-        self._renewed_at = time.monotonic()
+        self._lost: set[str] = set()  # runs that this trainer holds no longer
 
     async def run(self) -> None:
         """Run until cancelled; then give the runs back."""
+        renewals = asyncio.create_task(self._run_renewal_loop(), name="training-leases")
         try:
             while True:
                 try:
@@ -93,11 +94,13 @@ class TrainerLoop:
                 if not progressed:
                     await self._wakeups.wait(self._config.poll_seconds)
         finally:
+            renewals.cancel()
+            await asyncio.wait([renewals])
             await self._release_all()
 
     async def _turn(self) -> bool:
         """Do the next piece of work; return whether there was any."""
-        await self._renew()
+        await self._drop_lost()
         waiting = await self._read_waiting()
         if not waiting:
             await self._unload_idle()
@@ -118,6 +121,7 @@ class TrainerLoop:
         async with self._store.admin(write=True) as admin:
             claims = await admin.training_queue.claim(self._config.name, _CLAIMED)
         for claim in claims:
+            await self._drop(claim.run.id)  # what this trainer lost may be in memory still
             self._held[claim.run.id] = HeldRun(claim.tenant_id, claim.weight, claim.run, self._config.name)
             least = min((self._served[each.tenant_id] for each in self._held.values()), default=0.0)
             self._served[claim.tenant_id] = max(self._served[claim.tenant_id], least)
@@ -135,6 +139,7 @@ class TrainerLoop:
             held = self._held.get(run_id)
             if held is not None:
                 async with self._store.tenant(held.tenant_id) as scope:
+                    held.run = await scope.training_runs.get(run_id)  # a gap or an operator may have changed it
                     commands = await scope.training_lease.waiting(held.run, _LOOKED_AT)
                 if commands:
                     waiting[run_id] = commands
@@ -301,12 +306,16 @@ class TrainerLoop:
         self._metrics.record_outcomes(progress.outcomes.values())
         self._metrics.record_memory(len(self._compute.loaded), self._compute.used)
 
+    async def _run_renewal_loop(self) -> None:
+        """Renew the leases, also while a long step is computed; the next turn drops the runs that are lost or ended."""
+        while True:
+            await asyncio.sleep(LEASE.total_seconds() / 6)
+            try:
+                await self._renew()
+            except StoreError as error:
+                log.warning("leases could not be renewed: %s", error)
+
     async def _renew(self) -> None:
-        """Renew the leases when they are due; drop runs that are lost or have ended."""
-        now = time.monotonic()
-        if now - self._renewed_at < LEASE.total_seconds() / 6:
-            return
-        self._renewed_at = now
         by_tenant: defaultdict[str, list[str]] = defaultdict(list)
         for held in self._held.values():
             by_tenant[held.tenant_id].append(held.id)
@@ -318,11 +327,11 @@ class TrainerLoop:
                     await scope.training_lease.release(ended, self._config.name)
             except NotFound:  # the tenant was deleted
                 still, ended = {}, run_ids
-            for run_id in run_ids:
-                if run_id not in still or run_id in ended:
-                    await self._drop(run_id)
-                elif run_id in self._held:
-                    self._held[run_id].run = still[run_id]
+            self._lost |= {each for each in run_ids if each not in still or each in ended}
+
+    async def _drop_lost(self) -> None:
+        while self._lost:
+            await self._drop(self._lost.pop())
 
     async def _unload_idle(self) -> None:
         long_ago = time.monotonic() - _IDLE_SECONDS

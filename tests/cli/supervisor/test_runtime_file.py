@@ -24,7 +24,7 @@ def test_the_file_is_private_complete_and_replaced_atomically(tmp_path: Path) ->
         "client_cert": None,
         "grpc_target": None,
         "panel_url": None,
-        "pids": {"supervisor": 1, "gateway": [2, 3], "engine": 5, "finetune": None, "panel": None},
+        "pids": {"supervisor": 1, "gateway": [2, 3], "engine": 5, "finetune": None, "trainer": None, "panel": None},
         "optional": {},
         "engines": [{"id": "engine-0", "target": "unix:/e", "pid": 5}],
     }

@@ -108,7 +108,9 @@ async def test_a_lost_engine_costs_only_its_own_streams(fleet: Fleet) -> None:
         assert not any("[DONE]" in line for line in rest)
         fleet.engines[kept].resume.set()
         statuses = sorted(each.status_code for each in await asyncio.gather(*others))
-        assert statuses == [200] * on_kept + [503] * (8 - on_kept)
+        served = len(fleet.engines[kept].submits)  # those that had no token yet have moved there
+        assert on_kept <= served <= 8
+        assert statuses == [200] * served + [503] * (8 - served)
         await fleet.ready(kept)
         ready = await http.get("/readyz")
         assert (ready.status_code, ready.json()["degraded"]) == (200, {lost: "not connected"})

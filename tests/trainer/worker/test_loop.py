@@ -1,6 +1,7 @@
 """A trainer's loop: the order of commands, what fails with what, recovery to the same bits, turns, memory, usage."""
 
 import asyncio
+import time
 from contextlib import suppress
 from datetime import timedelta
 
@@ -9,9 +10,10 @@ from safetensors.numpy import load
 
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.timestamps import utc_now
-from loragate.adapter_store.training import queue
+from loragate.adapter_store.training import lease, queue
 from loragate.adapter_store.training.objects import CommandKind, ErrorCategory, RequestStatus, Sampler
 from loragate.adapter_store.usage.query import Grouping, UsageQuery
+from loragate.trainer.worker import loop as loop_module
 from tests.trainer.worker.training_world import Client, World, bad_datum, datum
 
 TOKENS = 12
@@ -273,3 +275,17 @@ async def test_a_run_that_cannot_be_created_fails_what_follows(world: World) -> 
         assert "rank" in (await client.outcome(0)).error
         assert "could not be created" in (await client.outcome(1)).error
         await other.loss(1)
+
+
+async def test_leases_are_renewed_while_a_step_is_computed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LEASE", timedelta(seconds=1))
+    monkeypatch.setattr(queue, "LEASE", timedelta(seconds=1))
+    monkeypatch.setattr(loop_module, "LEASE", timedelta(seconds=1))
+    really = world.trainer.forward_backward
+    monkeypatch.setattr(world.trainer, "forward_backward", lambda requests: (time.sleep(2), really(requests))[1])
+    client = await world.client()
+    await client.forward_backward(1, datum(1))
+    async with world.training():
+        await client.loss(1)
+        async with world.store.tenant(client.tenant_id) as scope:
+            assert (await scope.training_runs.get(client.run_id)).trained_tokens == TOKENS
