@@ -1,5 +1,5 @@
 """The folders for counters shared between processes: those of the gateway workers, of which any can be scraped for all,
-and those of the fine-tuning worker, which the gateways expose."""
+and those of the fine-tuning worker and the trainer, which the gateways expose."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ _FOLDER = "gateway-metrics"
 
 def begin(settings: Settings) -> None:
     """Create empty folders where they are needed, so that counters start with the server."""
-    wanted = {_FOLDER: settings.workers > 1, _FINETUNE: settings.finetune.enabled}
+    wanted = {_FOLDER: settings.workers > 1, _FINETUNE: settings.finetune.enabled or settings.trainer.enabled}
     for name, is_wanted in wanted.items():
         shutil.rmtree(_folder(settings, name), ignore_errors=True)
         if is_wanted:
@@ -26,7 +26,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def finetune_environment(settings: Settings) -> dict[str, str]:
-    """Return the variable that names the fine-tuning worker's folder."""
+    """Return the variable that names the folder of the fine-tuning worker and the trainer."""
     return {_VARIABLE: str(_folder(settings, _FINETUNE))}
 
 

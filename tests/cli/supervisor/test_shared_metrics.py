@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loragate.cli.settings.model import FinetuneSettings, Settings
-from loragate.cli.supervisor import shared_metrics
+from loragate.cli.settings.model import FinetuneSettings, Settings, TrainerSettings
+from loragate.cli.supervisor import shared_metrics, trainer
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.gateway.observability.finetune_families import finetune_families
 
@@ -31,6 +31,19 @@ def test_a_single_worker_needs_no_folder(tmp_path: Path) -> None:
     shared_metrics.begin(settings)
     assert VARIABLE not in Programs(settings, "unix:x", 0, "127.0.0.1:0").gateway().environment
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trainer_alone_has_a_folder_for_its_metrics(tmp_path: Path) -> None:
+    settings = Settings(
+        data_dir=tmp_path,
+        model="any",
+        finetune=FinetuneSettings(enabled=False),
+        trainer=TrainerSettings(enabled=True),
+    )
+    shared_metrics.begin(settings)
+    part = trainer.part(settings, "any")
+    assert part is not None
+    assert Path(part.program.environment[VARIABLE]).is_dir()
 
 
 def test_the_fine_tune_worker_has_its_own_folder_that_gateways_read(tmp_path: Path) -> None:
