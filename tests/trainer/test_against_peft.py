@@ -20,7 +20,8 @@ PARAMS = {
 }
 TYPES = ["llama", "qwen3", "gemma2", "gpt2", "phi3", "mixtral", "qwen3_moe", "gpt_oss", "opt"]
 
-# PEFT itself differs by as much when it sums the data in another order.
+# Of mixtures, whose experts are computed row by row here. PEFT itself, with the data in another order, differs by
+# 1.3e-5 on gpt_oss, and by 6e-6 on mixtral.
 TOLERANCES = {"mixtral": 3e-5, "gpt_oss": 3e-5}
 
 
