@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from loragate.adapter_store.notices.notices import Notices
-from loragate.adapter_store.notices.wakeups import Wakeups
+from loragate.adapter_store.notices.wakeups import GATEWAY, Wakeups
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.service_quality import Reason
 from loragate.engine.fleet.connector import connector
@@ -102,7 +102,7 @@ from loragate.gateway.routes.training import tokenizer as hub_tokenizer
 from loragate.gateway.services import Services
 from loragate.gateway.training.downloads import DownloadLinks
 from loragate.gateway.training.futures import Futures
-from loragate.gateway.training.samples import GATEWAY, Samples
+from loragate.gateway.training.samples import Samples
 from loragate.gateway.uploads.concurrency import UploadLimiter
 from loragate.gateway.uploads.spool_space import SpoolSpace
 

@@ -11,6 +11,9 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+GATEWAY, TRAINER = "gateway", "trainer"
+"""The names under which the processes receive wake-ups."""
+
 _SUFFIX = ".wakeup"
 
 

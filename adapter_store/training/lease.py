@@ -24,7 +24,7 @@ from loragate.adapter_store.training.objects import (
     Sampler,
     TrainingRun,
 )
-from loragate.adapter_store.training.rows import as_text, run_of
+from loragate.adapter_store.training.rows import as_text, outcome_columns, run_of
 from loragate.adapter_store.training.samplers import TrainingSamplers
 from loragate.adapter_store.training.stored_state import StoredStates
 from loragate.adapter_store.usage.training import TrainingUsage, add_training, training_totals
@@ -94,16 +94,7 @@ class TrainingLease:
         sampler whose number has another, and Conflict (`quota_exceeded`)."""
         run = await self._held(run_id, worker)
         for seq, outcome in progress.outcomes.items():
-            failed = outcome.status is RequestStatus.FAILED
-            values = {
-                "status": outcome.status,
-                "result": outcome.result or None,
-                "error": outcome.error if failed else None,
-                "category": outcome.category if failed else None,
-                "loss": outcome.loss,
-                "tokens": outcome.tokens,
-                "finished_at": database_now(),
-            }
+            values = outcome_columns(outcome) | {"loss": outcome.loss, "tokens": outcome.tokens}
             row = TrainingCommandRow
             waiting = row.run_id == run_id, row.seq == seq, row.status == RequestStatus.WAITING
             await self._session.execute(update(row).where(*waiting).values(**values))

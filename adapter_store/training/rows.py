@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.tables.training import (
     SampleRow,
     SamplerRow,
@@ -74,6 +75,18 @@ def outcome_of(row: TrainingCommandRow | SampleRow) -> Outcome:
         category=ErrorCategory(row.category or ErrorCategory.SERVER),
         kind=CommandKind(row.kind) if isinstance(row, TrainingCommandRow) else None,
     )
+
+
+def outcome_columns(outcome: Outcome) -> dict[str, Any]:
+    """Return the columns that a command and a request for samples have of an outcome."""
+    failed = outcome.status is RequestStatus.FAILED
+    return {
+        "status": outcome.status,
+        "result": outcome.result or None,
+        "error": outcome.error if failed else None,
+        "category": outcome.category if failed else None,
+        "finished_at": database_now(),
+    }
 
 
 def checkpoint_of(row: TrainingCheckpointRow) -> Checkpoint:

@@ -7,11 +7,11 @@ from datetime import timedelta
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.clock import current_time, database_now
+from loragate.adapter_store.database.clock import current_time
 from loragate.adapter_store.errors import Invalid, NotFound
 from loragate.adapter_store.tables.training import SampleRow, SamplerRow
 from loragate.adapter_store.training.objects import Outcome, RequestStatus, Sampler
-from loragate.adapter_store.training.rows import outcome_of, sampler_of
+from loragate.adapter_store.training.rows import outcome_columns, outcome_of, sampler_of
 
 SAMPLE_LEASE = timedelta(seconds=60)
 
@@ -72,14 +72,7 @@ class TrainingSamplers:
 
     async def finish(self, sampler_id: str, seq: int, worker: str, outcome: Outcome) -> None:
         """Record the result of a request that `worker` ran."""
-        row, failed = SampleRow, outcome.status is RequestStatus.FAILED
-        values = {
-            "status": outcome.status,
-            "result": outcome.result or None,
-            "error": outcome.error if failed else None,
-            "category": outcome.category if failed else None,
-            "finished_at": database_now(),
-        }
+        row, values = SampleRow, outcome_columns(outcome)
         held = row.sampler_id == sampler_id, row.seq == seq, row.worker == worker
         await self._session.execute(update(row).where(*held, row.status == RequestStatus.WAITING).values(**values))
 

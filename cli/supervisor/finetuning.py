@@ -11,7 +11,7 @@ from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 from loragate.finetune.worker.worker_pidfile import is_running
 
-_SETTINGS = (
+WORKER_SETTINGS = (
     "log_format",
     "model",
     "data_dir",
@@ -27,7 +27,6 @@ _SETTINGS = (
     "engine_client_key",
     "engine_secret",
     "previous_engine_secrets",
-    "finetune",
     "signatures",
     "prices",
 )
@@ -44,7 +43,9 @@ def part(settings: Settings, model: str, notify: Callable[[str], None]) -> Optio
     chosen = settings.model_copy(update={"model": model})
     # A restarted worker keeps this name, so that leases of the previous process are released immediately.
     command = our_command("finetune-worker", "--name", f"serve-{random_base62(12)}")
-    environment = child_environment(chosen, _SETTINGS) | shared_metrics.finetune_environment(settings)
+    environment = child_environment(chosen, (*WORKER_SETTINGS, "finetune")) | shared_metrics.finetune_environment(
+        settings
+    )
     program = Program("fine-tune worker", command, environment)
 
     async def works(pid: int) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import signal
 from functools import partial
 
 from loragate.adapter_store.store import Store
@@ -11,6 +10,7 @@ from loragate.finetune.config import ServiceConfig, WorkerConfig
 from loragate.finetune.run.context import no_load
 from loragate.finetune.worker.engine_link import EngineLink, connect_engine, engine_loads
 from loragate.finetune.worker.served_model import served_model
+from loragate.finetune.worker.until_signal import run_until_signal
 from loragate.finetune.worker.worker import Worker
 from loragate.finetune.worker.worker_pidfile import write_pidfile
 
@@ -20,17 +20,7 @@ log = logging.getLogger(__name__)
 def run(config: ServiceConfig) -> None:
     """Run until SIGTERM or SIGINT, then release all jobs. Raise StoreError, ModelRejected."""
     os.nice(config.nice)  # the training processes inherit it
-    asyncio.run(_serve_until_signal(config))
-
-
-async def _serve_until_signal(config: ServiceConfig) -> None:
-    work = asyncio.ensure_future(serve(config))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
-    await asyncio.wait([work])
-    if not work.cancelled():
-        work.result()
+    run_until_signal(serve(config))
 
 
 async def serve(config: ServiceConfig) -> None:

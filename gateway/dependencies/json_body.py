@@ -1,6 +1,8 @@
 """The JSON body of a request, as a dependency of its route."""
 
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel
@@ -35,17 +37,8 @@ class JsonBody(Generic[M]):
         self.optional = optional
 
     async def __call__(self, request: Request) -> M:
-        services = services_of(request)
-        config = services.config
-        check_type(request, "application/json")
-        announced = announced_size(request)
-        check_size(announced, config.max_json_bytes)
-        tenant_id = context_of(request.scope).tenant_id
-        with services.body_budget.reserve(tenant_id, announced) as reserved:
-            body = bytearray()  # not a list: a client may send its bytes one by one
-            async for part in chunks(request, announced, config.max_json_bytes, config.body_pace):
-                body += part
-                reserved.extend_to(len(body))
+        services, tenant_id = services_of(request), context_of(request.scope).tenant_id
+        async with received(request, "application/json") as body:
             parsing = parse_body(services.body_threads, tenant_id, self._parse, body)
             if len(body) <= INLINE_BYTES:
                 return await parsing
@@ -54,14 +47,7 @@ class JsonBody(Generic[M]):
     def _parse(self, body: bytearray) -> M:
         if self.optional and not body:
             body = bytearray(b"{}")
-        try:
-            # Nesting is bounded by the parser (200 levels), and so is the length of numbers.
-            document = pydantic_core.from_json(body, allow_inf_nan=False)
-        except ValueError as error:
-            raise InvalidRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from None
-        if not isinstance(document, dict):
-            raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
-        return validated(self.model, document)
+        return validated(self.model, json_object(body))
 
 
 def check_type(request: Request, expected: str) -> None:
@@ -70,3 +56,31 @@ def check_type(request: Request, expected: str) -> None:
     if given != expected:
         raise UnsupportedMediaType(f"Send the body as {expected}.", param="content-type")
     check_encoding(request)
+
+
+def json_object(raw: bytes | bytearray) -> dict[str, Any]:
+    """Return the JSON object of a body. Raise InvalidRequest."""
+    try:
+        # Nesting is bounded by the parser (200 levels), and so is the length of numbers.
+        document = pydantic_core.from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    if not isinstance(document, dict):
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    return document
+
+
+@asynccontextmanager
+async def received(request: Request, media: str) -> AsyncIterator[bytearray]:
+    """Yield the body, of this media type. Its bytes are held of the process's budget until the end of the block."""
+    services = services_of(request)
+    config = services.config
+    check_type(request, media)
+    announced = announced_size(request)
+    check_size(announced, config.max_json_bytes)
+    with services.body_budget.reserve(context_of(request.scope).tenant_id, announced) as reserved:
+        body = bytearray()  # not a list: a client may send its bytes one by one
+        async for part in chunks(request, announced, config.max_json_bytes, config.body_pace):
+            body += part
+            reserved.extend_to(len(body))
+        yield body

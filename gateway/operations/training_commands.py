@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.notices.wakeups import TRAINER
 from loragate.adapter_store.training.objects import CheckpointPath, CommandKind
 from loragate.adapter_store.training.runs import NewRun
 from loragate.gateway.errors import InvalidRequest
@@ -26,9 +27,6 @@ from loragate.gateway.schemas.validation import validated
 from loragate.gateway.services import Services
 from loragate.prompts.bodies import Body
 from loragate.v1 import training_pb2 as pb
-
-TRAINER = "trainer"
-"""The name under which trainers receive wake-ups."""
 
 _MAX_SEQ = (1 << 31) - 1
 _DEFAULT_RANK = 32

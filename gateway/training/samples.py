@@ -13,7 +13,7 @@ from loragate.adapter_store.adapters.adapter import ResolvedAdapter
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.ids import random_base62
-from loragate.adapter_store.notices.wakeups import Wakeups
+from loragate.adapter_store.notices.wakeups import GATEWAY, Wakeups
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.training.objects import ErrorCategory, Outcome, Sampler, request_id_of
 from loragate.adapter_store.training.samplers import SAMPLE_LEASE
@@ -31,9 +31,6 @@ from loragate.v1 import engine_pb2
 from loragate.v1 import training_pb2 as pb
 
 log = logging.getLogger(__name__)
-
-GATEWAY = "gateway"
-"""The name under which gateways receive wake-ups."""
 
 _MAX_OF_TENANT, _MAX_RUNNING = 1024, 8192  # requests that run or wait in this process
 _RETRY_SECONDS = 0.5

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, StoreError
 from loragate.adapter_store.jobs.lease import LEASE, LeaseLost
-from loragate.adapter_store.notices.wakeups import Wakeups
+from loragate.adapter_store.notices.wakeups import GATEWAY, Wakeups
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.training.lease import Progress
 from loragate.adapter_store.training.objects import (
@@ -31,12 +31,6 @@ from loragate.trainer.worker.metrics import TrainerMetrics
 from loragate.trainer.worker.requests import document, forward_backward, forward_backward_output
 
 log = logging.getLogger(__name__)
-
-GATEWAY = "gateway"
-"""The name under which gateways receive wake-ups."""
-
-TRAINER = "trainer"
-"""The name under which trainers receive wake-ups."""
 
 _CLAIMED = 64  # runs at a time
 _LOOKED_AT = 32  # commands of a run at a time

@@ -3,22 +3,22 @@
 import asyncio
 import logging
 import os
-import signal
 
 import torch
 
-from loragate.adapter_store.notices.wakeups import Wakeups
+from loragate.adapter_store.notices.wakeups import TRAINER, Wakeups
 from loragate.adapter_store.store import Store
 from loragate.engine.config import EngineConfig
 from loragate.finetune.worker.engine_link import EngineLink, connect_engine
 from loragate.finetune.worker.served_model import served_model
+from loragate.finetune.worker.until_signal import run_until_signal
 from loragate.finetune.worker.worker_pidfile import write_pidfile
 from loragate.trainer.trainer import Trainer
 from loragate.trainer.worker.adapters import AdapterStorage
 from loragate.trainer.worker.commands import Commands
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
-from loragate.trainer.worker.loop import TRAINER, TrainerLoop
+from loragate.trainer.worker.loop import TrainerLoop
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +30,7 @@ def run(config: TrainerConfig) -> None:
     os.nice(_NICENESS)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    asyncio.run(_serve_until_signal(config))
-
-
-async def _serve_until_signal(config: TrainerConfig) -> None:
-    work = asyncio.ensure_future(serve(config))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
-    await asyncio.wait([work])
-    if not work.cancelled():
-        work.result()
+    run_until_signal(serve(config))
 
 
 async def serve(config: TrainerConfig) -> None:

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.dependencies.json_body import JsonBody
-from loragate.gateway.dependencies.raw_body import PROTOBUF, RawBody, json_object
+from loragate.gateway.dependencies.json_body import JsonBody, json_object
+from loragate.gateway.dependencies.raw_body import PROTOBUF, RawBody
 from loragate.gateway.dependencies.requirements import Trainer
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.context import context_of

@@ -11,8 +11,8 @@ from loragate.adapter_store.training.objects import (
     Sampler,
     sampler_id_of,
 )
-from loragate.gateway.dependencies.json_body import JsonBody
-from loragate.gateway.dependencies.raw_body import PROTOBUF, RawBody, json_object
+from loragate.gateway.dependencies.json_body import JsonBody, json_object
+from loragate.gateway.dependencies.raw_body import PROTOBUF, RawBody
 from loragate.gateway.dependencies.requirements import Trainer
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import InvalidRequest, NotFound

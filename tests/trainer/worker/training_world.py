@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from loragate.adapter_store.notices.wakeups import Wakeups
+from loragate.adapter_store.notices.wakeups import TRAINER, Wakeups
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.training.objects import CommandKind, Outcome, RequestStatus
@@ -20,7 +20,7 @@ from loragate.trainer.worker.adapters import AdapterStorage
 from loragate.trainer.worker.commands import Commands
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
-from loragate.trainer.worker.loop import TRAINER, TrainerLoop
+from loragate.trainer.worker.loop import TrainerLoop
 from loragate.v1 import engine_pb2
 from loragate.v1 import training_pb2 as pb
 
