@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from tokenizers import Tokenizer
 
+from loragate.engine.client.channel_options import SERVER_OPTIONS
 from loragate.engine.client.frames import unbatch
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
@@ -91,7 +92,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         return [(session.pinned, session.prefetched) for session in self._sessions]
 
     async def start(self) -> None:
-        self._server = grpc.aio.server()
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
         pb_grpc.add_EngineServiceServicer_to_server(self, self._server)
         self._server.add_insecure_port(self.target)
         await self._server.start()
