@@ -1,8 +1,7 @@
 """The trainer: adapters of several runs on one base model, and the computations on them."""
 
-import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from loragate.engine.config import EngineConfig
 from loragate.trainer import adapter_files, loading, saved_state
 from loragate.trainer.adapter import (
     Adapter,
-    Buffer,
     BufferLayout,
     LoraSettings,
     check_settings,
@@ -19,11 +17,11 @@ from loragate.trainer.adapter import (
     shapes_of,
 )
 from loragate.trainer.base_model import BaseModel
+from loragate.trainer.computation import Computation
 from loragate.trainer.datum import Datum, check_tokens
 from loragate.trainer.errors import TrainingRejected
 from loragate.trainer.losses import check_inputs, check_loss
 from loragate.trainer.optimizer import AdamParams, adamw_step, check_adam, gradient_norm
-from loragate.trainer.packing import Work, cut, pack
 from loragate.trainer.request import DatumResults, ForwardBackward, ForwardBackwardResult
 
 __all__ = [
@@ -38,7 +36,11 @@ __all__ = [
 
 
 class Trainer:
-    """One base model and the adapters in training on it. Not thread-safe; a step's numbers depend on no other run."""
+    """One base model and the adapters in training on it. A step's numbers depend on no other run.
+
+    One thread at a time begins and advances computations. What concerns one run alone may be called by another thread
+    beside it, if no computation that has not ended has the run.
+    """
 
     def __init__(self, base: BaseModel, *, max_rank: int, max_step_tokens: int) -> None:
         self._base = base
@@ -123,11 +125,11 @@ class Trainer:
     def clear_gradients(self, run_id: str) -> None:
         self._runs[run_id].clear_gradient()
 
-    def forward_backward(self, requests: Sequence[ForwardBackward]) -> list[ForwardBackwardResult | TrainingRejected]:
-        """Compute all requests together, in steps of at most `max_step_tokens` rows.
+    def begin(self, requests: Sequence[ForwardBackward]) -> Computation:
+        """Return the computation of all requests together, in steps of at most `max_step_tokens` rows.
 
-        A request that fails is a TrainingRejected in the list, and leaves its run's gradient as it was before it.
-        Requests of one run add to its gradient in their order.
+        A request that fails is a TrainingRejected among the results, and leaves its run's gradient as it was before it.
+        Requests of one run add to its gradient in their order. Until the computation's end, only other runs change.
         """
         results = DatumResults(requests)
         for index, request in enumerate(requests):
@@ -136,30 +138,15 @@ class Trainer:
                 self.check(request.data, request.loss_fn, request.loss_config)
             except TrainingRejected as error:
                 results.errors[index] = error
-        sound = [index for index in range(len(requests)) if index not in results.errors]
-        self._compute([self._work(requests, i, None) for i in sound if requests[i].forward_only], results, train=False)
-        for turn in _turns(requests, [i for i in sound if not requests[i].forward_only]):
-            self._train(requests, turn, results)
-        return [results.result(index) for index in range(len(requests))]
+        adapters = {each.run_id: self._runs[each.run_id] for each in requests}
+        return Computation(self._base, adapters, requests, results, self._max_step_tokens)
 
-    def _train(self, requests: Sequence[ForwardBackward], turn: Sequence[int], results: DatumResults) -> None:
-        """Compute requests of different runs, and keep the gradients of those that succeed."""
-        gradients = {i: self._runs[requests[i].run_id].working_gradient() for i in turn}
-        self._compute([self._work(requests, i, gradients[i]) for i in turn], results, train=True)
-        for index in turn:
-            if index not in results.errors and not math.isfinite(gradient_norm(gradients[index].flat)):
-                results.fail(index, "data: the gradient is not finite; no gradient of this request was kept")
-            if index not in results.errors:
-                self._runs[requests[index].run_id].gradient = gradients[index]
-
-    def _work(self, requests: Sequence[ForwardBackward], index: int, gradient: Buffer | None) -> list[Work]:
-        request = requests[index]
-        adapter, factors = self._runs[request.run_id], None if gradient is None else gradient.factors
-        return [Work(index, place, datum, adapter, factors) for place, datum in enumerate(request.data)]
-
-    def _compute(self, work: Iterable[list[Work]], results: DatumResults, *, train: bool) -> None:
-        for items in cut([each for request in work for each in request], self._max_step_tokens):
-            self._base.compute(pack(items, self._base.device), results, train=train)
+    def forward_backward(self, requests: Sequence[ForwardBackward]) -> list[ForwardBackwardResult | TrainingRejected]:
+        """Return the results of all requests, computed to the end."""
+        computation = self.begin(requests)
+        while computation.next_step is not None:
+            computation.advance()
+        return computation.results()
 
     def optim_step(self, run_id: str, params: AdamParams) -> dict[str, float]:
         """Update a run's weights by its gradient, and clear it; return "grad_norm:mean", before clipping.
@@ -196,16 +183,3 @@ class Trainer:
         """
         targets, device = self._base.targets, self._base.device
         self._runs[run_id] = saved_state.read(state, targets, device, optimizer=optimizer, gradients=gradients)
-
-
-def _turns(requests: Sequence[ForwardBackward], indices: Sequence[int]) -> list[list[int]]:
-    """Return the requests in turns, of which each has at most one of a run, in each run's order."""
-    turns: list[list[int]] = []
-    counts: dict[str, int] = {}
-    for index in indices:
-        turn = counts.get(requests[index].run_id, 0)
-        counts[requests[index].run_id] = turn + 1
-        if turn == len(turns):
-            turns.append([])
-        turns[turn].append(index)
-    return turns

@@ -71,6 +71,10 @@ class Wakeups:
                 await self._arrived.wait()
         self._arrived.clear()
 
+    def arrive(self) -> None:
+        """Make `wait` return, as a wake-up of another process does."""
+        self._arrived.set()
+
     def _receive(self) -> None:
         assert self._socket is not None
         with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""The computation of a trainer, in a thread of its own, and the memory that runs take there."""
+"""The computation of a trainer, in threads of its own, and the memory that runs take there."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -11,16 +11,22 @@ T = TypeVar("T")
 
 
 class Compute:
-    """Runs one computation at a time. Runs use at most `max_bytes` of memory together."""
+    """Computes steps, and beside them what concerns one run alone: one of each at a time. Runs use at most `max_bytes`
+    of memory together."""
 
     def __init__(self, trainer: Trainer, max_bytes: int) -> None:
         self.trainer = trainer
         self._max_bytes = max_bytes
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
+        self._steps = ThreadPoolExecutor(1, thread_name_prefix="trainer-step")
+        self._short = ThreadPoolExecutor(1, thread_name_prefix="trainer-run")
+
+    async def run_step(self, work: Callable[[Trainer], T]) -> T:
+        """Return the result of `work`, which computes on the base model."""
+        return await asyncio.get_running_loop().run_in_executor(self._steps, work, self.trainer)
 
     async def run(self, work: Callable[[Trainer], T]) -> T:
-        """Return the result of `work`, which gets the trainer."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self.trainer)
+        """Return the result of `work`, which concerns a run that no computation has."""
+        return await asyncio.get_running_loop().run_in_executor(self._short, work, self.trainer)
 
     def has_room(self, needed: int) -> bool:
         """Return whether a run of so many bytes fits beside the loaded ones."""
@@ -38,4 +44,5 @@ class Compute:
 
     def close(self) -> None:
         """Wait for the computation that runs."""
-        self._thread.shutdown()
+        self._short.shutdown()
+        self._steps.shutdown()

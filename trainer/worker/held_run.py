@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class HeldRun:
-    """`run` is its row as last read. `served` counts what its tenant was given, by the tenant's weight."""
+    """`run` is its row as last read."""
 
     tenant_id: str
     weight: float
@@ -47,7 +47,7 @@ class HeldRun:
             for command in commands:
                 _run_again(trainer, self.id, command)
 
-        await compute.run(replay)
+        await compute.run_step(replay)
         self.steps_since_snapshot = sum(each.kind is CommandKind.OPTIM_STEP for each in commands)
 
     async def save(self, store: Store, compute: Compute) -> bool:

@@ -1,6 +1,7 @@
 """A trainer's loop: the order of commands, what fails with what, recovery to the same bits, turns, memory, usage."""
 
 import asyncio
+import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -13,7 +14,8 @@ from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.training import lease, queue
 from loragate.adapter_store.training.objects import CommandKind, ErrorCategory, RequestStatus, Sampler
 from loragate.adapter_store.usage.query import Grouping, UsageQuery
-from loragate.trainer.worker import loop as loop_module
+from loragate.trainer.computation import Computation
+from loragate.trainer.worker import held_runs
 from tests.trainer.worker.training_world import Client, World, bad_datum, datum
 
 TOKENS = 12
@@ -253,16 +255,60 @@ async def test_a_quiet_tenant_does_not_wait_for_a_busy_one(world: World) -> None
         assert done.count(RequestStatus.DONE) < len(done) / 4
 
 
+async def test_a_large_request_gives_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has 200 steps of 64 rows; what comes after it began does not wait for its end."""
+    large, small = await world.client(0), await world.client(1)
+    await large.forward_backward(1, *(datum(each, 32) for each in range(400)))
+    really = Computation.advance
+    monkeypatch.setattr(Computation, "advance", lambda computation: (time.sleep(0.02), really(computation))[1])
+    async with world.training():
+        await large.outcome(0)
+        await small.forward_backward(1, datum(1))
+        await small.optim_step(2)
+        await small.outcome(2)
+        assert (await large.outcomes(1))[1].status is RequestStatus.WAITING
+        monkeypatch.undo()
+        await large.loss(1)
+
+
+async def test_short_commands_run_beside_a_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, quick = await world.client(0), await world.client(1)
+    began, may_end, really = threading.Event(), threading.Event(), Computation.advance
+
+    def advance(computation: Computation) -> None:
+        if computation.next_step is not None and slow.run_id in computation.next_step.tokens:
+            began.set()
+            assert may_end.wait(30)
+        really(computation)
+
+    async with world.training():
+        await quick.forward_backward(1, datum(1))
+        await quick.loss(1)
+        monkeypatch.setattr(Computation, "advance", advance)
+        await slow.forward_backward(1, datum(1))
+        await asyncio.to_thread(began.wait)
+        await quick.optim_step(2)
+        await quick.save(3, CommandKind.SAVE_SAMPLER, "beside", sampler_number=None)
+        late = await world.client(1)
+        assert (await quick.outcome(3)).status is RequestStatus.DONE
+        assert (await late.outcome(0)).status is RequestStatus.DONE
+        assert (await slow.outcomes(1))[1].status is RequestStatus.WAITING
+        may_end.set()
+        await slow.loss(1)
+
+
 async def test_a_trainer_that_lost_its_lease_records_nothing(world: World) -> None:
     client = await world.client()
     await client.forward_backward(1, datum(1))
     loop = world.loop("slow")
     await loop._turn()  # claims the run, and creates it
-    waiting = await loop._read_waiting()
+    waiting = await loop._runs.read_waiting(frozenset())
     async with world.store.admin(write=True) as admin:
         await admin.training_queue.release_all("slow")
         assert [claim.run.id for claim in await admin.training_queue.claim("other", 8)] == [client.run_id]
-    await loop._forward_backward(loop._held[client.run_id], waiting)
+    await loop._next(loop._runs[client.run_id], waiting)
+    assert loop._step is not None
+    await loop._step
     assert (await client.outcomes(1))[1].status is RequestStatus.WAITING
     assert world.trainer.run_ids == ()
 
@@ -280,9 +326,9 @@ async def test_a_run_that_cannot_be_created_fails_what_follows(world: World) -> 
 async def test_leases_are_renewed_while_a_step_is_computed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE", timedelta(seconds=1))
     monkeypatch.setattr(queue, "LEASE", timedelta(seconds=1))
-    monkeypatch.setattr(loop_module, "LEASE", timedelta(seconds=1))
-    really = world.trainer.forward_backward
-    monkeypatch.setattr(world.trainer, "forward_backward", lambda requests: (time.sleep(2), really(requests))[1])
+    monkeypatch.setattr(held_runs, "LEASE", timedelta(seconds=1))
+    really = Computation.advance
+    monkeypatch.setattr(Computation, "advance", lambda computation: (time.sleep(1), really(computation))[1])
     client = await world.client()
     await client.forward_backward(1, datum(1))
     async with world.training():
