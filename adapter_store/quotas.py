@@ -52,9 +52,10 @@ async def check_new_adapter(session: AsyncSession, limits: TenantLimits) -> None
     await _check_adapters(session, limits, more=1)
 
 
-async def check_storage(session: AsyncSession) -> None:
-    """Raise Conflict if what is stored, with this transaction's additions, exceeds a quota."""
-    await _check_storage(session, await limits_of(session))
+async def check_storage(session: AsyncSession, limits: TenantLimits | None = None) -> None:
+    """Raise Conflict if what is stored, with this transaction's additions, exceeds a quota of the tenant's `limits`,
+    which are read if they are not known."""
+    await _check_storage(session, limits or await limits_of(session))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,8 @@ async def _objects(session: AsyncSession) -> int:
     """Return the number of stored objects: versions of adapters, adapters' bytes, and pieces of files."""
     versions = select(func.count(AdapterVersionRow.version)).where(AdapterVersionRow.deleted_at.is_(None))
     counts = (versions, select(func.count(AdapterBlobRow.digest)), select(func.count(FilePieceRow.id)))
-    return sum([await session.scalar(query) or 0 for query in counts])
+    found = (await session.execute(select(*(query.scalar_subquery() for query in counts)))).one()
+    return sum(found)
 
 
 def _require_at_most(limit: int, would_be: int, what: str, name: str) -> None:

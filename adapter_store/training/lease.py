@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog
@@ -76,12 +76,10 @@ class TrainingLease:
         await self._session.execute(update(row).where(*held).values(held_until=until))
         return {each.id: run_of(each) for each in await self._session.scalars(select(row).where(*held))}
 
-    async def waiting(self, run: TrainingRun, limit: int) -> Sequence[Command]:
-        """Return the next commands whose predecessors are all here; rejected ones are among them."""
+    async def payload(self, run_id: str, seq: int) -> bytes:
+        """Return the payload of a command that waits."""
         row = TrainingCommandRow
-        query = select(row).where(row.run_id == run.id, row.seq >= run.next_seq).order_by(row.seq).limit(limit)
-        found = (await self._session.scalars(query)).all()
-        return [_command_of(each) for place, each in enumerate(found) if each.seq == run.next_seq + place]
+        return await self._session.scalar(select(row.payload).where(row.run_id == run_id, row.seq == seq)) or b""
 
     async def done_since(self, run: TrainingRun) -> Sequence[Command]:
         """Return the commands that were run after the last snapshot, in order."""
@@ -92,24 +90,26 @@ class TrainingLease:
     async def record(self, run_id: str, worker: str, progress: Progress, base_model: str) -> TrainingRun:
         """Record results and what was used for them together; return the run. Raise LeaseLost, and Invalid for a
         sampler whose number has another, and Conflict (`quota_exceeded`)."""
-        run = await self._held(run_id, worker)
-        for seq, outcome in progress.outcomes.items():
-            values = outcome_columns(outcome) | {"loss": outcome.loss, "tokens": outcome.tokens}
-            row = TrainingCommandRow
-            waiting = row.run_id == run_id, row.seq == seq, row.status == RequestStatus.WAITING
-            await self._session.execute(update(row).where(*waiting).values(**values))
+        row = TrainingRunRow
         changes: dict[str, Any] = {
-            "next_seq": max(progress.outcomes, default=run.next_seq - 1) + 1,
+            "next_seq": max(progress.outcomes) + 1,
             "gradients_failed": progress.gradients_failed,
-            "steps": run.steps + progress.steps,
-            "trained_tokens": run.trained_tokens + progress.used.tokens,
+            "steps": row.steps + progress.steps,
+            "trained_tokens": row.trained_tokens + progress.used.tokens,
         }
         if progress.settings is not None:
             changes |= {"settings": as_text(dict(progress.settings)), "rank": progress.settings.get("rank")}
         if progress.failed:
             changes |= {"status": "failed"}
-        changed = update(TrainingRunRow).where(TrainingRunRow.id == run_id).values(**changes)
-        (after,) = await self._session.scalars(changed.returning(TrainingRunRow))
+        changed = update(row).where(*_is_held(run_id, worker)).values(**changes).returning(row)
+        after = (await self._session.scalars(changed)).one_or_none()
+        if after is None:
+            raise _lost()
+        for seq, outcome in progress.outcomes.items():
+            values = outcome_columns(outcome) | {"loss": outcome.loss, "tokens": outcome.tokens}
+            command = TrainingCommandRow
+            waiting = command.run_id == run_id, command.seq == seq, command.status == RequestStatus.WAITING
+            await self._session.execute(update(command).where(*waiting).values(**values))
         if progress.sampler is not None:
             sampler = progress.sampler
             await self._states.record_adapter(sampler.digest or "", sampler.size_bytes, progress.rank)
@@ -123,7 +123,7 @@ class TrainingLease:
                 base_model=base_model,
                 amount=progress.amount,
                 now=now,
-                key_id=run.key_id,
+                key_id=after.key_id,
             )
         return run_of(after)
 
@@ -183,12 +183,19 @@ class TrainingLease:
         await self._session.execute(update(row).where(*held).values(worker=None, held_until=None))
 
     async def _held(self, run_id: str, worker: str) -> TrainingRun:
-        row = TrainingRunRow
-        held = row.id == run_id, row.worker == worker, row.held_until > database_now()
-        found = await self._session.scalar(select(row).where(*held).with_for_update())
+        found = await self._session.scalar(select(TrainingRunRow).where(*_is_held(run_id, worker)).with_for_update())
         if found is None:
-            raise LeaseLost("This trainer does not hold the run any more.")
+            raise _lost()
         return run_of(found)
+
+
+def _is_held(run_id: str, worker: str) -> tuple[ColumnElement[bool], ...]:
+    row = TrainingRunRow
+    return row.id == run_id, row.worker == worker, row.held_until > database_now()
+
+
+def _lost() -> LeaseLost:
+    return LeaseLost("This trainer does not hold the run any more.")
 
 
 def _command_of(row: TrainingCommandRow) -> Command:

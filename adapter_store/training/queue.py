@@ -1,10 +1,10 @@
 """The runs of all tenants that have commands to run, from which trainers claim."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -18,7 +18,15 @@ from loragate.adapter_store.tables.training import (
     TrainingRunRow,
     TrainingSessionRow,
 )
-from loragate.adapter_store.training.objects import GAP_PATIENCE, ErrorCategory, RequestStatus, RunStatus, TrainingRun
+from loragate.adapter_store.training.objects import (
+    GAP_PATIENCE,
+    Command,
+    CommandKind,
+    ErrorCategory,
+    RequestStatus,
+    RunStatus,
+    TrainingRun,
+)
 from loragate.adapter_store.training.rows import run_of
 from loragate.adapter_store.training.samplers import SAMPLE_LEASE
 
@@ -32,6 +40,23 @@ class RunClaim:
     tenant_id: str
     weight: float
     run: TrainingRun
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRun:
+    """A run and its next commands."""
+
+    tenant_id: str
+    run: TrainingRun
+    commands: list[Command]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRuns:
+    """The runs of a worker that wait, and whether there are others, which no trainer holds."""
+
+    held: Sequence[WaitingRun]
+    others: bool
 
 
 class TrainingQueue:
@@ -59,18 +84,30 @@ class TrainingQueue:
                 claims.append(RunClaim(found.tenant_id, weight, run_of(found)))
         return claims
 
-    async def waits(self) -> bool:
-        """Return whether `claim` would find a run."""
-        run, tenant = TrainingRunRow, TenantRow
+    async def waiting(self, worker: str, limit: int) -> WaitingRuns:
+        """Return the worker's runs that have a command to run, with up to `limit` commands whose predecessors are all
+        here; rejected ones are among them. Payloads of forward_backwards, which may be large, are not read."""
+        run, command, tenant = TrainingRunRow, TrainingCommandRow, TenantRow
         alive = exists().where(tenant.id == run.tenant_id, tenant.deleted_at.is_(None))
-        query = select(run.id).where(run.status.in_(_CLAIMABLE), _is_free(), _has_command(), alive).limit(1)
-        return await self._session.scalar(query) is not None
-
-    async def ready(self, worker: str) -> Set[str]:
-        """Return the ids of the worker's runs that have a command to run."""
-        run = TrainingRunRow
-        query = select(run.id).where(run.worker == worker, run.status != RunStatus.PAUSED, _has_command())
-        return set(await self._session.scalars(query))
+        mine = and_(run.worker == worker, run.status != RunStatus.PAUSED)
+        free = and_(run.status.in_(_CLAIMABLE), _is_free(), alive)
+        payload = case((command.kind != CommandKind.FORWARD_BACKWARD, command.payload))
+        query = (
+            select(run, command.seq, command.kind, command.status, payload)
+            .join(command, and_(_of_run(command), _is_next(command, limit)))
+            .where(or_(mine, free), _has_command())
+            .order_by(run.tenant_id, run.id, command.seq)
+        )
+        held: dict[tuple[str, str], WaitingRun] = {}
+        others = False
+        for row, seq, kind, status, content in (await self._session.execute(query)).tuples():
+            if row.worker != worker:
+                others = True
+                continue
+            waiting = held.setdefault((row.tenant_id, row.id), WaitingRun(row.tenant_id, run_of(row), []))
+            if seq == row.next_seq + len(waiting.commands):
+                waiting.commands.append(Command(seq, CommandKind(kind), content or b"", RequestStatus(status)))
+        return WaitingRuns(tuple(held.values()), others)
 
     async def release_all(self, worker: str) -> None:
         """Give back what a process of this name held before it died."""
@@ -145,6 +182,11 @@ def _has_command() -> ColumnElement[bool]:
     command = aliased(TrainingCommandRow)
     of_run = command.tenant_id == TrainingRunRow.tenant_id, command.run_id == TrainingRunRow.id
     return exists().where(*of_run, command.seq == TrainingRunRow.next_seq)
+
+
+def _is_next(command: type[TrainingCommandRow], limit: int) -> ColumnElement[bool]:
+    first = TrainingRunRow.next_seq
+    return and_(command.seq >= first, command.seq < first + limit)
 
 
 def _is_free() -> ColumnElement[bool]:

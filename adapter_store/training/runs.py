@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import and_, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog
@@ -15,6 +16,7 @@ from loragate.adapter_store.database.page import Page
 from loragate.adapter_store.errors import Invalid, NotFound
 from loragate.adapter_store.quotas import limits_of
 from loragate.adapter_store.tables.training import TrainingCommandRow, TrainingRunRow
+from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.training.objects import (
     CommandKind,
     ErrorCategory,
@@ -29,6 +31,7 @@ from loragate.adapter_store.training.objects import (
 from loragate.adapter_store.training.rows import as_text, outcome_of, run_of
 
 MAX_WAITING = 4096  # commands of one run
+_USED_PRECISION = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,8 @@ class TrainingRuns:
         The same command again is the same request. One that is `rejected`, with this error, uses up its number. Raise
         NotFound, Invalid: other content under a number that was used, a run that has ended, too many that wait.
         """
-        run, digest = await self.get(run_id), hashlib.sha256(kind.encode() + b"\0" + request).digest()
-        known = await self._command(run_id, seq)
+        run, known = await self._run_and_command(run_id, seq)
+        digest = hashlib.sha256(kind.encode() + b"\0" + request).digest()
         if known is not None:
             if known.digest != digest:
                 words = f"The request {seq} of this model was sent before with other content."
@@ -117,8 +120,9 @@ class TrainingRuns:
             failed = {"status": RequestStatus.FAILED, "error": rejected, "category": ErrorCategory.USER}
             values |= failed | {"payload": None, "finished_at": database_now()}
         await self._session.execute(insert(TrainingCommandRow).values(**values))
-        used = update(TrainingRunRow).where(TrainingRunRow.id == run_id).values(used_at=database_now())
-        await self._session.execute(used)
+        if utc_now() - run.used_at > _USED_PRECISION:
+            used = update(TrainingRunRow).where(TrainingRunRow.id == run_id).values(used_at=database_now())
+            await self._session.execute(used)
         return request_id_of(run_id, seq)
 
     async def get(self, run_id: str) -> TrainingRun:
@@ -127,7 +131,7 @@ class TrainingRuns:
         if len(run_id) <= 128:
             row = await self._session.scalar(select(TrainingRunRow).where(TrainingRunRow.id == run_id))
         if row is None:
-            raise NotFound("The training run does not exist.", code="run_not_found", param="model_id")
+            raise _not_found()
         return run_of(row)
 
     async def list(self, *, offset: int, limit: int) -> tuple[Sequence[TrainingRun], int]:
@@ -163,9 +167,16 @@ class TrainingRuns:
     async def _has(self, run_id: str) -> bool:
         return await self._session.scalar(select(TrainingRunRow.id).where(TrainingRunRow.id == run_id)) is not None
 
-    async def _command(self, run_id: str, seq: int) -> TrainingCommandRow | None:
-        row = TrainingCommandRow
-        return await self._session.scalar(select(row).where(row.run_id == run_id, row.seq == seq))
+    async def _run_and_command(self, run_id: str, seq: int) -> tuple[TrainingRun, TrainingCommandRow | None]:
+        run, command = TrainingRunRow, TrainingCommandRow
+        here = and_(command.tenant_id == run.tenant_id, command.run_id == run.id, command.seq == seq)
+        found = None
+        if len(run_id) <= 128:
+            query = select(run, command).outerjoin(command, here).where(run.id == run_id)
+            found = (await self._session.execute(query)).one_or_none()
+        if found is None:
+            raise _not_found()
+        return run_of(found[0]), found[1]
 
     async def _check_room(self) -> None:
         most = (await limits_of(self._session)).max_training_runs
@@ -178,3 +189,7 @@ class TrainingRuns:
                 f"This tenant may have {most} training runs (max_training_runs); finish the session of another first.",
                 code="too_many_training_runs",
             )
+
+
+def _not_found() -> NotFound:
+    return NotFound("The training run does not exist.", code="run_not_found", param="model_id")

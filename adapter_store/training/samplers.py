@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import and_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.clock import current_time
+from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.errors import Invalid, NotFound
 from loragate.adapter_store.tables.training import SampleRow, SamplerRow
 from loragate.adapter_store.training.objects import Outcome, RequestStatus, Sampler
@@ -34,7 +34,7 @@ class TrainingSamplers:
                 "version": sampler.version,
                 "digest": sampler.digest,
                 "size_bytes": sampler.size_bytes,
-                "created_at": await current_time(self._session),
+                "created_at": database_now(),
             }
             await self._session.execute(insert(SamplerRow).values(**values))
         elif known != sampler:
@@ -78,13 +78,11 @@ class TrainingSamplers:
 
     async def outcomes(self, sampler_id: str, numbers: Iterable[int]) -> Mapping[int, Outcome | None]:
         """Return what is known of requests, by their numbers; None for one whose gateway died."""
-        row, now = SampleRow, await current_time(self._session)
-        query = select(row).where(row.sampler_id == sampler_id, row.seq.in_(list(numbers)))
-        found = await self._session.scalars(query)
-        return {
-            each.seq: None if each.status == RequestStatus.WAITING and each.held_until < now else outcome_of(each)
-            for each in found
-        }
+        row = SampleRow
+        lost = and_(row.status == RequestStatus.WAITING, row.held_until < database_now())
+        query = select(row, lost).where(row.sampler_id == sampler_id, row.seq.in_(list(numbers)))
+        found = await self._session.execute(query)
+        return {each.seq: None if is_lost else outcome_of(each) for each, is_lost in found.tuples()}
 
     async def _find(self, sampler_id: str) -> Sampler | None:
         row = None

@@ -75,6 +75,7 @@ class StoredStates:
 
     async def record_adapter(self, digest: str, size: int, rank: int) -> None:
         """Record the bytes of an adapter that are stored. Raise Conflict (`quota_exceeded`)."""
-        check_rank(await limits_of(self._session), rank)
+        limits = await limits_of(self._session)
+        check_rank(limits, rank)
         await record_blob(self._session, digest, size)
-        await check_storage(self._session)
+        await check_storage(self._session, limits)

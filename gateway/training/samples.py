@@ -148,6 +148,9 @@ class Samples:
         except Exception:
             log.exception("a sample failed")
             outcome = Outcome.failed("The server failed on this sample.", ErrorCategory.SERVER)
+        self._futures.resolve(
+            caller.tenant_id, sampler_id, body.seq_id, outcome
+        )  # before it is durable: it can be sampled again
         while True:
             try:
                 async with self._store.tenant(caller.tenant_id, write=True) as scope:

@@ -133,12 +133,13 @@ class Computations:
 
     async def _checked(self, held: HeldRun, command: Command, pending: int) -> ForwardBackward | Outcome:
         """Return a request that can be computed. `pending` tokens of its tenant are computed with it."""
-        try:
-            request = forward_backward(held.id, command.payload)
-            self._compute.trainer.check(request.data, request.loss_fn, request.loss_config)
-        except TrainingRejected as error:
-            return Outcome.failed(str(error))
         async with self._store.tenant(held.tenant_id) as scope:
+            payload = await scope.training_lease.payload(held.id, command.seq)
+            try:
+                request = forward_backward(held.id, payload)
+                self._compute.trainer.check(request.data, request.loss_fn, request.loss_config)
+            except TrainingRejected as error:
+                return Outcome.failed(str(error))
             exceeded = await scope.training_lease.exceeded(pending)
         return request if exceeded is None else Outcome.failed(exceeded)
 

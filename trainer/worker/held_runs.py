@@ -13,6 +13,7 @@ from loragate.adapter_store.notices.wakeups import GATEWAY, Wakeups
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.training.lease import Progress
 from loragate.adapter_store.training.objects import Command, CommandKind, ErrorCategory, Outcome, RunStatus
+from loragate.adapter_store.training.queue import WaitingRuns
 from loragate.trainer.errors import TrainingRejected
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
@@ -70,22 +71,17 @@ class HeldRuns:
 
     async def read_waiting(self, busy: Collection[str]) -> Waiting:
         """Claim what waits for a trainer; return the next commands of the runs that are not busy."""
-        async with self._store.admin() as admin:
-            others_wait = await admin.training_queue.waits()
-            ready = await admin.training_queue.ready(self._config.name)
-        if others_wait:
+        found = await self._read()
+        if found.others:
             await self._claim()
-            ready = ready | self._held.keys()
+            found = await self._read()
         waiting = {}
-        for run_id in ready:
-            held = self._held.get(run_id)
-            if held is not None and run_id not in busy:
-                async with self._store.tenant(held.tenant_id) as scope:
-                    held.run = await scope.training_runs.get(run_id)  # a gap or an operator may have changed it
-                    commands = await scope.training_lease.waiting(held.run, _LOOKED_AT)
-                if commands:
-                    waiting[run_id] = commands
-                    self._used_at[run_id] = time.monotonic()
+        for each in found.held:
+            held = self._held.get(each.run.id)
+            if held is not None and held.tenant_id == each.tenant_id and held.id not in busy:
+                held.run = each.run  # a gap or an operator may have changed it
+                waiting[held.id] = each.commands
+                self._used_at[held.id] = time.monotonic()
         return waiting
 
     async def load(self, held: HeldRun, waiting: Waiting, busy: Collection[str]) -> bool:
@@ -166,6 +162,10 @@ class HeldRuns:
         """Give all runs back."""
         async with self._store.admin(write=True) as admin:
             await admin.training_queue.release_all(self._config.name)
+
+    async def _read(self) -> WaitingRuns:
+        async with self._store.admin() as admin:
+            return await admin.training_queue.waiting(self._config.name, _LOOKED_AT)
 
     async def _claim(self) -> None:
         async with self._store.admin(write=True) as admin:
