@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import and_, func, insert, select, update
+from sqlalchemy import Select, and_, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog
@@ -168,12 +168,9 @@ class TrainingRuns:
         return await self._session.scalar(select(TrainingRunRow.id).where(TrainingRunRow.id == run_id)) is not None
 
     async def _run_and_command(self, run_id: str, seq: int) -> tuple[TrainingRun, TrainingCommandRow | None]:
-        run, command = TrainingRunRow, TrainingCommandRow
-        here = and_(command.tenant_id == run.tenant_id, command.run_id == run.id, command.seq == seq)
         found = None
         if len(run_id) <= 128:
-            query = select(run, command).outerjoin(command, here).where(run.id == run_id)
-            found = (await self._session.execute(query)).one_or_none()
+            found = (await self._session.execute(_run_with_command(run_id, seq))).one_or_none()
         if found is None:
             raise _not_found()
         return run_of(found[0]), found[1]
@@ -193,3 +190,10 @@ class TrainingRuns:
 
 def _not_found() -> NotFound:
     return NotFound("The training run does not exist.", code="run_not_found", param="model_id")
+
+
+def _run_with_command(run_id: str, seq: int) -> Select[TrainingRunRow, TrainingCommandRow]:
+    """Select a run, and its command with this number if there is one."""
+    run, command = TrainingRunRow, TrainingCommandRow
+    here = and_(command.tenant_id == run.tenant_id, command.run_id == run.id, command.seq == seq)
+    return select(run, command).outerjoin(command, here).where(run.id == run_id)
