@@ -47,6 +47,7 @@ class TenantLimits(Limits):
     max_unfinished_jobs: int | None = None
     max_job_training_tokens: int | None = None
     max_job_training_seconds: int | None = None
+    training_tokens_per_minute: int | None = None
     training_tokens_per_day: int | None = None
     training_tokens_per_month: int | None = None
     training_seconds_per_day: int | None = None

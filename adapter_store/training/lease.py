@@ -27,7 +27,7 @@ from loragate.adapter_store.training.objects import (
 from loragate.adapter_store.training.rows import as_text, outcome_columns, run_of
 from loragate.adapter_store.training.samplers import TrainingSamplers
 from loragate.adapter_store.training.stored_state import StoredStates
-from loragate.adapter_store.usage.training import TrainingUsage, add_training, training_totals
+from loragate.adapter_store.usage.training import TrainingUsage, add_training, is_minute_used_up, training_totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,15 @@ class Progress:
     failed: bool = False  # the run could not be created
     sampler: Sampler | None = None  # to create with the results, of the adapter that is stored
     rank: int = 0  # of that adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a tenant's limits allow: `exceeded` is a sentence about the first one that is used up; `waits` that there
+    will be tokens in the next minute."""
+
+    exceeded: str | None
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +136,12 @@ class TrainingLease:
             )
         return run_of(after)
 
-    async def exceeded(self, pending: int) -> str | None:
-        """Return a sentence about the tenant's first limit on training that is used up, with `pending` tokens that are
-        not recorded yet; None if there is none."""
+    async def budget(self, pending: int) -> Budget:
+        """Return what is left of the tenant's limits on training, with `pending` tokens that are not recorded yet."""
+        limits = await limits_of(self._session)
         totals = await training_totals(self._session, await current_time(self._session))
-        return totals.plus(TrainingUsage(pending)).exceeded(await limits_of(self._session))
+        exceeded = totals.plus(TrainingUsage(pending)).exceeded(limits)
+        return Budget(exceeded, waits=await is_minute_used_up(self._session, limits, pending))
 
     async def save_snapshot(self, run_id: str, worker: str, seq: int, state: bytes) -> None:
         """Store the state after the command `seq` in place of the previous one. It must be the first call in a scope.

@@ -29,6 +29,7 @@ from loragate.adapter_store.training.objects import (
     run_id_of,
 )
 from loragate.adapter_store.training.rows import as_text, outcome_of, run_of
+from loragate.adapter_store.usage.training import is_minute_used_up
 
 MAX_WAITING = 4096  # commands of one run
 _USED_PRECISION = timedelta(seconds=5)
@@ -133,6 +134,10 @@ class TrainingRuns:
         if row is None:
             raise _not_found()
         return run_of(row)
+
+    async def are_rate_limited(self) -> bool:
+        """Return whether the tenant's runs wait for the next minute's tokens."""
+        return await is_minute_used_up(self._session, await limits_of(self._session))
 
     async def list(self, *, offset: int, limit: int) -> tuple[Sequence[TrainingRun], int]:
         """Return runs, newest first, and the number of all."""

@@ -1,12 +1,13 @@
 """Usage of training in the ledger and its sums, and the limits on it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from loragate.adapter_store.database.clock import current_time
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.tables.usage import UsageRecordRow, UsageSumRow
 from loragate.adapter_store.usage.periods import Width, floor
@@ -17,6 +18,9 @@ TRAINING = "fine_tuning"
 
 LIMIT_EXCEEDED = "limit_exceeded"
 """The code of jobs that are rejected, or have failed, because of a limit on training."""
+
+
+_MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,16 @@ async def training_totals(session: AsyncSession, now: datetime, job: TrainingUsa
     """Return the totals of the session's tenant; `job` is the usage of the job in question."""
     today = floor(now, Width.DAY)
     return TrainingTotals(job, await _since(session, today), await _since(session, today.replace(day=1)))
+
+
+async def is_minute_used_up(session: AsyncSession, limits: TenantLimits, pending: int = 0) -> bool:
+    """Return whether `training_tokens_per_minute` is used up, with `pending` tokens that are not recorded yet."""
+    limit, row = limits.training_tokens_per_minute, UsageRecordRow
+    if limit is None:
+        return False
+    since = await current_time(session) - _MINUTE
+    query = select(func.sum(row.training_tokens)).where(row.started_at > since, row.endpoint == TRAINING)
+    return int(await session.scalar(query) or 0) + pending >= limit
 
 
 async def add_training(

@@ -1,11 +1,11 @@
 """Tokens per second of training, with eight tenants in one step against one adapter after the other.
 
-Each tenant has an adapter (ranks 8 to 32, all linears and the head) and two rows of 16 or 32 tokens: a forward and a
+Each tenant has an adapter (ranks 8 to 32, all linears and the head) and two rows of 16 to 512 tokens: a forward and a
 backward pass and a step of AdamW. *Together*: all in one call of the trainer. *One by one*: a call for each tenant.
 *PEFT*: adapters are swapped with `set_adapter`, and `torch.optim.AdamW` steps. The
 three take turns, and the fastest turn of each counts, because a busy machine only slows them. Models are random Llamas.
 
-    python -m benchmarks.training.many_tenants              # half a minute
+    python -m benchmarks.training.many_tenants              # five minutes
     python -m benchmarks.training.many_tenants --rounds 3   # a quick look
 """
 
@@ -30,7 +30,8 @@ from loragate.trainer.trainer import AdamParams, Datum, ForwardBackward, LoraSet
 
 TENANTS = 8
 ROWS = 2
-LENGTHS = (16, 32)
+LENGTHS = (16, 32, 64, 128, 256, 512)
+_FULL_ROUNDS = 64  # the length from which on there are fewer turns, to three of the longest
 RANKS = (8, 16, 8, 16, 8, 32, 8, 16)
 PARAMS = AdamParams(learning_rate=1e-4)
 MODELS = {  # hidden size, layers, vocabulary
@@ -48,7 +49,8 @@ def main() -> None:
     for name, size in MODELS.items():
         for length in LENGTHS:
             with tempfile.TemporaryDirectory() as directory:
-                figures[f"{name}, rows of {length}"] = measure(Path(directory), size, length, arguments.rounds)
+                rounds = max(min(3, arguments.rounds), min(arguments.rounds, arguments.rounds * _FULL_ROUNDS // length))
+                figures[f"{name}, rows of {length}"] = measure(Path(directory), size, length, rounds)
     show(figures)
     print(f"written to {write('training_many_tenants', figures).relative_to(Path.cwd())}")
 

@@ -176,6 +176,7 @@ class LimitSettings(BaseModel):
     max_unfinished_jobs: Limit = 32
     max_job_training_tokens: Limit = "unlimited"
     max_job_training_seconds: Limit = "unlimited"
+    training_tokens_per_minute: Limit = "unlimited"
     training_tokens_per_day: Limit = "unlimited"
     training_tokens_per_month: Limit = "unlimited"
     training_seconds_per_day: Limit = "unlimited"

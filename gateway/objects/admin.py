@@ -30,6 +30,7 @@ class TenantLimits(Limits):
     max_unfinished_jobs: Count | None
     max_job_training_tokens: Count | None
     max_job_training_seconds: Count | None
+    training_tokens_per_minute: Count | None
     training_tokens_per_day: Count | None
     training_tokens_per_month: Count | None
     training_seconds_per_day: Count | None
@@ -141,6 +142,7 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
             "max_unfinished_jobs": limits.max_unfinished_jobs,
             "max_job_training_tokens": limits.max_job_training_tokens,
             "max_job_training_seconds": limits.max_job_training_seconds,
+            "training_tokens_per_minute": limits.training_tokens_per_minute,
             "training_tokens_per_day": limits.training_tokens_per_day,
             "training_tokens_per_month": limits.training_tokens_per_month,
             "training_seconds_per_day": limits.training_seconds_per_day,

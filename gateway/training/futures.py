@@ -20,9 +20,10 @@ _SAMPLER = ":sample:"
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A request without an outcome yet: why it waits, for the user."""
+    """A request without an outcome yet: why it waits, for the user, which may be a limit."""
 
     paused: str | None = None
+    is_rate_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Gone:
 
 State = Outcome | Pending | Gone
 
+_RATE_LIMITED = Pending("The tenant's training_tokens_per_minute are used up.", is_rate_limited=True)
 _ENDED = Outcome.failed("The training run has ended with its session.", ErrorCategory.USER)
 
 
@@ -61,7 +63,11 @@ class Futures:
                 async with asyncio.timeout(seconds):
                     return await future
             except TimeoutError:
-                return await self._read_one(tenant_id, owner, seq)
+                state = await self._read_one(tenant_id, owner, seq)
+            if state == Pending() and _SAMPLER not in owner:
+                async with self._store.tenant(tenant_id) as scope:
+                    return _RATE_LIMITED if await scope.training_runs.are_rate_limited() else state
+            return state
         finally:
             waiting.discard(future)
             self._tidy(tenant_id, owner, seq)

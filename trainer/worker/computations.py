@@ -120,6 +120,9 @@ class Computations:
                     break
                 pending = sum(_tokens(each.request) for each in chosen if each.held.tenant_id == held.tenant_id)
                 request = await self._checked(held, command, pending)
+                if request is None:
+                    self._runs.hold_back(held)
+                    break
                 if isinstance(request, Outcome):
                     if not any(each.held is held for each in chosen):
                         rejected.append((held, Progress({command.seq: request}, gradients_failed=True)))
@@ -131,8 +134,9 @@ class Computations:
             await self._runs.record(held, progress)
         return chosen
 
-    async def _checked(self, held: HeldRun, command: Command, pending: int) -> ForwardBackward | Outcome:
-        """Return a request that can be computed. `pending` tokens of its tenant are computed with it."""
+    async def _checked(self, held: HeldRun, command: Command, pending: int) -> ForwardBackward | Outcome | None:
+        """Return a request that can be computed, or why it fails; None if it has to wait. `pending` tokens of its
+        tenant are computed with it."""
         async with self._store.tenant(held.tenant_id) as scope:
             payload = await scope.training_lease.payload(held.id, command.seq)
             try:
@@ -140,8 +144,10 @@ class Computations:
                 self._compute.trainer.check(request.data, request.loss_fn, request.loss_config)
             except TrainingRejected as error:
                 return Outcome.failed(str(error))
-            exceeded = await scope.training_lease.exceeded(pending)
-        return request if exceeded is None else Outcome.failed(exceeded)
+            budget = await scope.training_lease.budget(pending)
+        if budget.exceeded is not None:
+            return Outcome.failed(budget.exceeded)
+        return None if budget.waits else request
 
     async def _record(self, running: Running, results: Sequence[ForwardBackwardResult | TrainingRejected]) -> None:
         total = sum(_tokens(each.request) for each in running.chosen)

@@ -24,6 +24,7 @@ class HeldRun:
     run: TrainingRun
     worker: str
     steps_since_snapshot: int = 0
+    held_back_until: float = 0.0
 
     @property
     def id(self) -> str:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _CLAIMED = 64  # runs at a time
 _LOOKED_AT = 32  # commands of a run at a time
+_HELD_BACK_SECONDS = 1.0
 _IDLE_SECONDS = 300.0  # a run without commands for so long is unloaded
 
 Waiting = Mapping[str, Sequence[Command]]
@@ -78,7 +79,9 @@ class HeldRuns:
         waiting = {}
         for each in found.held:
             held = self._held.get(each.run.id)
-            if held is not None and held.tenant_id == each.tenant_id and held.id not in busy:
+            if held is None or held.tenant_id != each.tenant_id or held.id in busy:
+                continue
+            if time.monotonic() >= held.held_back_until:
                 held.run = each.run  # a gap or an operator may have changed it
                 waiting[held.id] = each.commands
                 self._used_at[held.id] = time.monotonic()
@@ -152,6 +155,10 @@ class HeldRuns:
         long_ago = time.monotonic() - _IDLE_SECONDS
         for run_id in [each for each, used in self._used_at.items() if used < long_ago and each not in busy]:
             await self._unload(run_id)
+
+    def hold_back(self, held: HeldRun) -> None:
+        """Let a run wait: its tenant has no tokens left in this minute."""
+        held.held_back_until = time.monotonic() + _HELD_BACK_SECONDS
 
     def forget(self, held: HeldRun) -> None:
         """Forget a run that another trainer may hold by now."""

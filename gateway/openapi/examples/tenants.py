@@ -22,6 +22,7 @@ TENANT = {
         "max_unfinished_jobs": 4,
         "max_job_training_tokens": 50_000_000,
         "max_job_training_seconds": None,
+        "training_tokens_per_minute": 100_000,
         "training_tokens_per_day": None,
         "training_tokens_per_month": 500_000_000,
         "training_seconds_per_day": 14_400,

@@ -89,6 +89,8 @@ async def retrieve_future(
         return json_response({"error": "This request was lost; send it again under a new number."}, _GONE)
     if isinstance(state, Pending):
         paused = "active" if state.paused is None else "paused_capacity"
+        if state.is_rate_limited:
+            paused = "paused_rate_limit"
         reason = {} if state.paused is None else {"queue_state_reason": state.paused}
         return json_response({"type": "try_again", "request_id": body.request_id, "queue_state": paused, **reason})
     return _result(state, body)

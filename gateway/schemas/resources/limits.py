@@ -40,6 +40,7 @@ class TenantLimitsBody(LimitsBody):
     max_unfinished_jobs: Amount | None = None
     max_job_training_tokens: Amount | None = None
     max_job_training_seconds: Amount | None = None
+    training_tokens_per_minute: Amount | None = None
     training_tokens_per_day: Amount | None = None
     training_tokens_per_month: Amount | None = None
     training_seconds_per_day: Amount | None = None

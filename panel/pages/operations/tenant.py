@@ -23,6 +23,7 @@ _LIMITS = LIMITS | {
     "max_unfinished_jobs": "Unfinished jobs",
     "max_job_training_tokens": "Training tokens per job",
     "max_job_training_seconds": "Training seconds per job",
+    "training_tokens_per_minute": "Training tokens per minute",
     "training_tokens_per_day": "Training tokens per day",
     "training_tokens_per_month": "Training tokens per month",
     "training_seconds_per_day": "Training seconds per day",

@@ -13,6 +13,7 @@ from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.training import lease, queue
 from loragate.adapter_store.training.objects import CommandKind, ErrorCategory, RequestStatus, Sampler
+from loragate.adapter_store.usage import training as usage_module
 from loragate.adapter_store.usage.query import Grouping, UsageQuery
 from loragate.trainer.computation import Computation
 from loragate.trainer.worker import held_runs
@@ -240,6 +241,26 @@ async def test_a_used_up_limit_fails_the_request(world: World) -> None:
         failed = await client.outcome(2)
     assert failed.status is RequestStatus.FAILED
     assert "training_tokens_per_day" in failed.error
+
+
+async def test_runs_wait_for_the_next_minutes_tokens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, other = await world.client(0), await world.client(1)
+    async with world.store.admin(write=True) as admin:
+        await admin.tenants.update(client.tenant_id, limits={"training_tokens_per_minute": TOKENS})
+    monkeypatch.setattr(held_runs, "_HELD_BACK_SECONDS", 0.1)
+    await client.forward_backward(1, datum(1))
+    await client.forward_backward(2, datum(1))
+    await other.forward_backward(1, datum(1))
+    await other.forward_backward(2, datum(1))
+    async with world.training():
+        await client.loss(1)
+        await other.loss(2)
+        await asyncio.sleep(0.3)
+        assert (await client.outcomes(2))[2].status is RequestStatus.WAITING
+        async with world.store.tenant(client.tenant_id) as scope:
+            assert await scope.training_runs.are_rate_limited()
+        monkeypatch.setattr(usage_module, "_MINUTE", timedelta(0))
+        await client.loss(2)
 
 
 async def test_a_quiet_tenant_does_not_wait_for_a_busy_one(world: World) -> None:
