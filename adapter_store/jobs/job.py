@@ -66,7 +66,8 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Job:
-    """A job. `recipe` has the values derived from `hyperparameters` once the files have been read."""
+    """A job. `recipe` has the values derived from `hyperparameters` once the files have been read. `evaluation` is that
+    of a classifier that was trained, on validation data."""
 
     id: str
     request: JobRequest
@@ -76,6 +77,7 @@ class Job:
     fine_tuned_model: str | None
     trained_tokens: int | None
     result_file: str | None
+    evaluation: Document | None
     step: int
     steps: int | None
     created_at: datetime

@@ -118,9 +118,21 @@ class JobLease:
         """Return the job to the queue after its trainer died, and count the attempt."""
         await self._release(job_id, worker, JobStatus.QUEUED, attempts=_attempts(killed=True))
 
-    async def succeed(self, job_id: str, worker: str, fine_tuned_model: str, result_file: str | None) -> None:
+    async def succeed(
+        self,
+        job_id: str,
+        worker: str,
+        fine_tuned_model: str,
+        result_file: str | None,
+        evaluation: Mapping[str, Any] | None = None,
+    ) -> None:
         """Record success: the adapter is published under this name."""
-        ends = {"fine_tuned_model": fine_tuned_model, "result_file": result_file, "finished_at": database_now()}
+        ends = {
+            "fine_tuned_model": fine_tuned_model,
+            "result_file": result_file,
+            "evaluation": None if evaluation is None else orjson.dumps(evaluation).decode(),
+            "finished_at": database_now(),
+        }
         await self._release(job_id, worker, JobStatus.SUCCEEDED, **ends)
 
     async def fail(self, job_id: str, worker: str, error: Failure) -> None:

@@ -31,6 +31,7 @@ def job_of(row: JobRow) -> Job:
         fine_tuned_model=row.fine_tuned_model,
         trained_tokens=row.trained_tokens,
         result_file=row.result_file,
+        evaluation=None if row.evaluation is None else orjson.loads(row.evaluation),
         step=row.step,
         steps=row.steps,
         created_at=row.created_at,

@@ -43,6 +43,7 @@ class JobRow(TenantOwned, Base):
     fine_tuned_model: Mapped[str | None]
     trained_tokens: Mapped[int | None] = mapped_column(BigInteger)
     result_file: Mapped[str | None] = mapped_column(String(64))
+    evaluation: Mapped[str | None] = mapped_column(Text)  # JSON
     step: Mapped[int]
     steps: Mapped[int | None]
     last_event: Mapped[int]  # the highest number ever given

@@ -55,10 +55,11 @@ def parse_hyperparameters(given: Sequence[str]) -> Document:
 def validated(method: str, given: Document) -> Document:
     """Return the hyperparameters after a check against the method. Raise CliError before anything is sent."""
     from loragate.cli.settings.names import suggestion
-    from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+    from loragate.finetune.data.formats import Method
+    from loragate.finetune.jobs.hyperparameters import HYPERPARAMETERS
     from loragate.prompts.bodies import InvalidDocument, validate
 
-    kind = DpoHyperparameters if method == "dpo" else Hyperparameters
+    kind = HYPERPARAMETERS[Method(method)]
     try:
         validate(kind, given)
     except InvalidDocument as error:

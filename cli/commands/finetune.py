@@ -31,7 +31,9 @@ def create(
         str | None, typer.Option(help="Examples for the validation loss, which are not trained on.")
     ] = None,
     suffix: Annotated[str | None, typer.Option(help="A part of the resulting model's name.")] = None,
-    method: Annotated[str, typer.Option(help="The method: supervised, or dpo for preferences.")] = "supervised",
+    method: Annotated[
+        str, typer.Option(help="The method: supervised, dpo for preferences, classify for labels.")
+    ] = "supervised",
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", "-s", help="A hyperparameter as NAME=VALUE, such as n_epochs=3; may be repeated."),
@@ -58,15 +60,17 @@ def create(
     - `loragate finetune create support.jsonl --suffix support`
     - `loragate finetune create more.jsonl --model support-bot:3 --validation-file held-out.jsonl -s n_epochs=2`
     - `MODEL=$(loragate finetune create pairs.jsonl --method dpo --set beta=0.2)`
+    - `loragate finetune create topics.jsonl --method classify --suffix topics`
     """
     from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.job import JOBS, parse_hyperparameters, parse_metadata, validated
     from loragate.cli.client.terminal.chat import first_model
     from loragate.cli.client.transfer.lines_file import file_id, validate_if_local
     from loragate.cli.errors import BAD_SETTING, CliError
+    from loragate.finetune.data.formats import Method
 
-    if method not in ("supervised", "dpo"):
-        raise CliError(f"--method must be supervised or dpo, not {method}", BAD_SETTING)
+    if method not in set(Method):
+        raise CliError(f"--method must be one of {', '.join(Method)}, not {method}", BAD_SETTING)
     chosen = validated(method, parse_hyperparameters(setting or ()))
     if chosen.get("early_stopping_patience") is not None and validation_file is None:
         raise CliError("--set early_stopping_patience needs a --validation-file", BAD_SETTING)

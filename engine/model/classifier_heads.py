@@ -1,4 +1,4 @@
-"""The heads that transformers' classes for classification would put on the base model that is loaded.
+"""The heads that transformers' classes for classification put on the base model that is loaded.
 
 Each class is tried on the loaded model, with a head of random weights: it is served only if its logits are those of
 that head on the states that the head for tokens gets. Then the two classes differ in nothing but their heads.
@@ -28,6 +28,7 @@ _CLASSES = {
     Task.TOKENS: MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
 }
 _LABELS = 3
+_INITIALIZER_RANGE = 0.02  # of most configs
 _PROMPT_TOKENS = 5
 _TOLERANCE = {torch.float32: 1e-4}  # of the logits' norm
 _TOLERANCE_HALF = 0.02  # both round them
@@ -82,8 +83,39 @@ def _example(model: PreTrainedModel) -> _Example:
 
 
 def _tried(task: Task, made: type[PreTrainedModel], model: PreTrainedModel, example: _Example) -> ClassifierHead | None:
+    found = _with_head(made, model, _LABELS, std=1.0, generator=torch.Generator().manual_seed(0))
+    if found is None or not _agrees(task, found.model, example, found.head):
+        return None
+    return ClassifierHead(found.name, found.head.in_features, found.head.bias is not None)
+
+
+@dataclass(frozen=True)
+class HeadedModel:
+    """A model of transformers' class for a task, with its head and the path of that."""
+
+    model: PreTrainedModel
+    head: nn.Linear
+    name: str
+
+
+def with_head(model: PreTrainedModel, task: Task, labels: int) -> HeadedModel:
+    """Return transformers' class for the task on the body of this model, with a new head as transformers initializes
+    it. Raise ValueError if there is no such class."""
+    made = cast(Mapping[type, Any], _CLASSES[task]).get(type(model.config), None)
+    std = float(getattr(model.config.get_text_config(), "initializer_range", _INITIALIZER_RANGE))
+    found = None if made is None else _with_head(made, model, labels, std=std, generator=None)
+    if found is None:
+        raise ValueError(f"transformers has no class for {task} on this {model.config.model_type} model")
+    if found.head.bias is not None:
+        nn.init.zeros_(found.head.bias)
+    return found
+
+
+def _with_head(
+    made: type[PreTrainedModel], model: PreTrainedModel, labels: int, *, std: float, generator: torch.Generator | None
+) -> HeadedModel | None:
     config, prefix = copy.deepcopy(model.config), model.base_model_prefix
-    config.num_labels = _LABELS
+    config.num_labels = labels
     with torch.device("meta"):
         other = made(config).eval()
     body = getattr(model, prefix)
@@ -94,22 +126,20 @@ def _tried(task: Task, made: type[PreTrainedModel], model: PreTrainedModel, exam
     if len(heads) != 1:
         return None
     ((name, meta),) = heads.items()
-    head = _random_linear(meta, model)
+    head = _new_head(meta, model, std, generator)
     parent, _, child = name.rpartition(".")
     setattr(other.get_submodule(parent), child, head)
     if any(tensor.is_meta for tensor in (*other.parameters(), *other.buffers())):
         return None
-    if not _agrees(task, other, example, head):
-        return None
-    return ClassifierHead(name, meta.in_features, meta.bias is not None)
+    return HeadedModel(other, head, name)
 
 
-def _random_linear(meta: nn.Linear, model: PreTrainedModel) -> nn.Linear:
-    generator = torch.Generator().manual_seed(0)
+def _new_head(meta: nn.Linear, model: PreTrainedModel, std: float, generator: torch.Generator | None) -> nn.Linear:
+    """Return a head with random weights from the generator, None: torch's own."""
     head = nn.Linear(meta.in_features, meta.out_features, bias=meta.bias is not None)
     with torch.no_grad():
         for parameter in head.parameters():
-            parameter.normal_(generator=generator)
+            parameter.normal_(std=std, generator=generator)
     return head.to(device=model.device, dtype=model.dtype)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from loragate.finetune.data.loss_mask import MaskedText
+from loragate.finetune.data.loss_mask import LabelNumbers, MaskedText
 from loragate.prompts.tokenizer import TextTokenizer
 
 Ids = npt.NDArray[np.uint32]
@@ -15,19 +15,23 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One training sample: its token ids and its loss mask, both `[tokens]`. The loss counts only `learned` tokens."""
+    """One training sample: its token ids and its loss mask, both `[tokens]`. The loss counts only `learned` tokens, or,
+    if there is one, the `label`."""
 
     ids: Ids
     learned: Mask
+    label: LabelNumbers | None = None
 
     @property
     def has_targets(self) -> bool:
-        """Whether any token with a predecessor is learned."""
+        """Whether any token with a predecessor is learned, or any token has a label."""
+        if self.label is not None:
+            return len(self.ids) > 0
         return bool(self.learned[1:].any())
 
     def cut(self, length: int) -> "Sample":
         """Return the first `length` tokens."""
-        return self if len(self.ids) <= length else Sample(self.ids[:length], self.learned[:length])
+        return self if len(self.ids) <= length else Sample(self.ids[:length], self.learned[:length], self.label)
 
 
 class Encoder:
@@ -51,6 +55,8 @@ class Encoder:
         return [sample for sample in samples if sample is not None]
 
     def _sample(self, text: MaskedText, ids: Ids, spans: Sequence[tuple[int, int]]) -> Sample:
+        if text.label is not None:
+            return Sample(ids, np.zeros(len(ids), np.bool_), text.label)
         bounds = np.array(spans, np.int64).reshape(-1, 2)
         learned = np.zeros(len(ids), np.bool_)
         for start, stop in text.learned:

@@ -1,14 +1,17 @@
-"""The kinds of example that a line of a training file can hold, in OpenAI's formats and TRL's."""
+"""The kinds of example that a line of a training file can hold, in OpenAI's formats, TRL's, and with labels."""
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
+from loragate.peft_format.config.labels import MAX_LABEL_CHARACTERS
 from loragate.prompts.bodies import Body, field_error
 from loragate.prompts.messages import ChatMessage, check_tool_results
 from loragate.prompts.tools import MAX_TOOLS, Tool, tool_names
 
 MAX_MESSAGES = 4096
+MAX_LABELS = 1000  # of one file
+MAX_LABEL_NUMBER = 1_000_000  # of classes that are numbers, and of scores
 
 SomeText = Annotated[str, StringConstraints(min_length=1)]
 
@@ -130,4 +133,57 @@ class TextPreference(Body):
         return self
 
 
-Example = Conversation | Completion | Text | Preference | TextPreference
+LabelName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_CHARACTERS)]
+LabelNumber = Annotated[int, Field(ge=-MAX_LABEL_NUMBER, le=MAX_LABEL_NUMBER)]
+LabelValue = Annotated[float, Field(ge=-MAX_LABEL_NUMBER, le=MAX_LABEL_NUMBER)]
+Label = (
+    Annotated[LabelName, Tag("a string")]
+    | Annotated[LabelNumber, Tag("an integer")]
+    | Annotated[LabelValue, Tag("a number")]
+    | Annotated[list[LabelName], Field(fail_fast=True, max_length=MAX_LABELS), Tag("a list")]
+)
+
+
+def _label_type(label: object) -> str | None:
+    """Return the tag of the type that errors of this label are about."""
+    kinds: dict[type, str] = {str: "a string", int: "an integer", float: "a number", list: "a list"}
+    return kinds.get(type(label))
+
+
+class _Labelled(Body):
+    """The class of a text, a list of all labels that apply to it, or a score."""
+
+    label: Annotated[
+        Label,
+        Discriminator(
+            _label_type,
+            custom_error_type="label_type",
+            custom_error_message="it must be a string, an integer, a list of strings or a number",
+        ),
+    ]
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> "_Labelled":
+        if isinstance(self.label, list) and len(set(self.label)) < len(self.label):
+            raise field_error("label", "it has the same label twice")
+        return self
+
+
+class LabelledText(_Labelled):
+    """A text with its label, tokenized as the input of a classification is."""
+
+    text: SomeText
+
+
+class LabelledChat(_Labelled):
+    """A chat with its label, rendered as the messages of a classification are."""
+
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
+
+    @model_validator(mode="after")
+    def _has_results(self) -> "LabelledChat":
+        check_tool_results(self.messages)
+        return self
+
+
+Example = Conversation | Completion | Text | Preference | TextPreference | LabelledChat | LabelledText

@@ -5,15 +5,25 @@ from enum import StrEnum
 from typing import Any
 
 from loragate.finetune.data.errors import InvalidLine
-from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
+from loragate.finetune.data.examples import (
+    Completion,
+    Conversation,
+    Example,
+    LabelledChat,
+    LabelledText,
+    Preference,
+    Text,
+    TextPreference,
+)
 from loragate.prompts.bodies import InvalidDocument, validate
 
 
 class Method(StrEnum):
-    """Training methods, by OpenAI's names."""
+    """Training methods; the first two by OpenAI's names."""
 
     SUPERVISED = "supervised"
     DPO = "dpo"
+    CLASSIFY = "classify"
 
 
 class Format(StrEnum):
@@ -24,11 +34,21 @@ class Format(StrEnum):
     TEXT = "text"
     PREFERENCE = "preference"
     TEXT_PREFERENCE = "text preference"
+    LABELLED_CHAT = "labelled chat"
+    LABELLED_TEXT = "labelled text"
 
     @property
     def method(self) -> Method:
         """The method that trains on this format."""
-        return Method.DPO if self in (Format.PREFERENCE, Format.TEXT_PREFERENCE) else Method.SUPERVISED
+        return _METHODS.get(self, Method.SUPERVISED)
+
+
+_METHODS: Mapping[Format, Method] = {
+    Format.PREFERENCE: Method.DPO,
+    Format.TEXT_PREFERENCE: Method.DPO,
+    Format.LABELLED_CHAT: Method.CLASSIFY,
+    Format.LABELLED_TEXT: Method.CLASSIFY,
+}
 
 
 _MODELS: Mapping[Format, type[Example]] = {
@@ -37,6 +57,8 @@ _MODELS: Mapping[Format, type[Example]] = {
     Format.TEXT: Text,
     Format.PREFERENCE: Preference,
     Format.TEXT_PREFERENCE: TextPreference,
+    Format.LABELLED_CHAT: LabelledChat,
+    Format.LABELLED_TEXT: LabelledText,
 }
 _FIELDS = {
     format: tuple(name for name, field in model.model_fields.items() if field.is_required())
@@ -46,9 +68,10 @@ _FIELD_SETS = {format: frozenset(fields) for format, fields in _FIELDS.items()}
 
 
 def detect(document: Mapping[str, Any]) -> Format:
-    """Return the format whose required fields the document has. Raise InvalidLine if there is none, or more than
-    one."""
-    found = [format for format, fields in _FIELD_SETS.items() if document.keys() >= fields]
+    """Return the format whose required fields the document has: of two, the one that has those of the other, too.
+    Raise InvalidLine if there is none, or more than one."""
+    matches = {format: fields for format, fields in _FIELD_SETS.items() if document.keys() >= fields}
+    found = [format for format, fields in matches.items() if not any(fields < others for others in matches.values())]
     if len(found) == 1:
         return found[0]
     if not found:

@@ -7,16 +7,27 @@ each answer becomes a sample of its own.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loragate.finetune.data.errors import InvalidLine
-from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
+from loragate.finetune.data.examples import (
+    Completion,
+    Conversation,
+    Example,
+    LabelledChat,
+    LabelledText,
+    Preference,
+    Text,
+    TextPreference,
+)
 from loragate.prompts.chat_template import ChatTemplate, TemplateError
 from loragate.prompts.messages import ChatMessage
 from loragate.prompts.template_messages import template_messages
 from loragate.prompts.tools import Tool
 
 Span = tuple[int, int]  # characters [start, stop)
+LabelNumbers = tuple[float, ...]
+"""A label as a file of tokens stores it: a number itself, names as their numbers in the order of the file."""
 
 _FILE_RENDERING = 20_000_000  # messages rendered for any file; about two minutes
 _BYTES_A_RENDERING = 4
@@ -25,7 +36,7 @@ _CHARACTERS_A_RENDERING = 256  # take as long as another message
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """A text and its learned spans.
+    """A text and its learned spans, or a text to classify and its `label`.
 
     The tokenizer adds its special tokens to a `plain` text; a rendered chat already contains its own. If `continues`,
     the text is a prefix, and its last learned span continues beyond it.
@@ -35,12 +46,13 @@ class MaskedText:
     learned: tuple[Span, ...]
     plain: bool = False
     continues: bool = False
+    label: LabelNumbers | None = None
 
     def prefix(self, size: int) -> "MaskedText":
         """Return the first `size` characters."""
         learned = tuple((start, min(stop, size)) for start, stop in self.learned if start < size)
         continues = any(start < stop and stop >= size for start, stop in self.learned)
-        return MaskedText(self.text[:size], learned, self.plain, continues)
+        return replace(self, text=self.text[:size], learned=learned, continues=continues)
 
 
 class RenderingBudget:
@@ -80,8 +92,10 @@ def masked_texts(
             return [_after(prompt, completion)]
         case TextPreference(prompt=prompt, chosen=chosen, rejected=rejected):
             return [_after(prompt, chosen), _after(prompt, rejected)]
+        case LabelledText(text=text):
+            return [MaskedText(text, (), plain=True)]
     if template is None:
-        raise InvalidLine("the base model has no chat template: use prompts with completions, or texts", "messages")
+        raise InvalidLine("the base model has no chat template: use texts, or prompts with completions", "messages")
     try:
         return list(_masked_chat(example, template, budget or RenderingBudget()))
     except TemplateError as error:
@@ -89,8 +103,11 @@ def masked_texts(
 
 
 def _masked_chat(
-    example: Conversation | Preference, template: ChatTemplate, budget: RenderingBudget
+    example: Conversation | Preference | LabelledChat, template: ChatTemplate, budget: RenderingBudget
 ) -> Iterator[MaskedText]:
+    if isinstance(example, LabelledChat):
+        yield _Chat(template, budget, example.messages, ()).classified()
+        return
     if isinstance(example, Conversation):
         yield from _Chat(template, budget, example.messages, example.tools or ()).samples()
         return
@@ -127,6 +144,10 @@ class _Chat:
         if not rendered.startswith(prompt):
             rendered = prompt + self._bare(index)
         return MaskedText(rendered, ((len(prompt), len(rendered)),))
+
+    def classified(self) -> MaskedText:
+        """Return the whole conversation, in which nothing is learned."""
+        return MaskedText(self._text(len(self._messages)), ())
 
     def _span(self, index: int, whole: str) -> Span | None:
         prompt = self._text(index, prompt=True)

@@ -9,14 +9,16 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.errors import InvalidLine
+from loragate.finetune.data.examples import LabelledChat, LabelledText
 from loragate.finetune.data.formats import Format
+from loragate.finetune.data.labels import LabelFacts
 from loragate.finetune.data.loss_mask import MaskedText, RenderingBudget, masked_texts
 from loragate.finetune.data.token_file import FACTS, TokenFile, TokenFileBroken, TokenFileWriter
 from loragate.finetune.data.tokenization_config import TokenizationConfig
@@ -40,6 +42,7 @@ class Facts:
     learned: int  # tokens
     cut: int
     dropped: int
+    labels: dict[str, Any] | None = None  # `LabelFacts`
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ class TokenCache:
         with suppress(FileNotFoundError, TokenFileBroken):
             found = TokenFile(place)
             os.utime(place)  # records the use
-            return ValidationReport(Format(found.facts["format"]), found.facts["examples"]), found
+            labels = label_facts(found)
+            return ValidationReport(Format(found.facts["format"]), found.facts["examples"], labels=labels), found
         draft = place.with_suffix(".tmp")
         for rest in (place, draft):
             shutil.rmtree(rest, ignore_errors=True)
@@ -118,6 +122,12 @@ class TokenCache:
 
     def _place(self, source: CachedFile) -> Path:
         return self._folder / source.tenant_id / source.file_id
+
+
+def label_facts(tokens: TokenFile) -> LabelFacts | None:
+    """Return the labels of the file that these tokens are from; None if it has none."""
+    document = tokens.facts.get("labels")
+    return None if document is None else LabelFacts.from_document(document)
 
 
 def _used_at(place: Path) -> float:
@@ -192,6 +202,9 @@ class FileTokenizer:
             self._budget.add(len(line.content))
             try:
                 texts = masked_texts(example, template, self._budget)
+                if isinstance(example, LabelledText | LabelledChat):
+                    label = self._validator.labels.numbers(example.label)
+                    texts = [replace(text, label=label) for text in texts]
                 yield [self._truncator.truncate(text) for text in texts]
             except InvalidLine as error:
                 self._validator.reject(line, error)
@@ -227,6 +240,7 @@ class _CountingWriter:
             learned=self._learned,
             cut=self._cut,
             dropped=self._dropped,
+            labels=None if report.labels is None else report.labels.to_document(),
         )
 
 

@@ -1,7 +1,8 @@
 """Tokens on disk, read by memory map.
 
 A token file is a folder with three flat files, little-endian: `tokens.u32` and `learned.u8` hold all sequences one
-after the other, `offsets.u64` holds the start of each and, last, the total length. `facts.json` is written when the
+after the other, `offsets.u64` holds the start of each and, last, the total length. The labels of sequences that are
+classified are in `labels.f64`, with `label_offsets.u64` likewise. `facts.json` is written when the
 others are complete. Readers map the files: a sequence is a view, not a copy, and all processes share the page cache.
 """
 
@@ -14,9 +15,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from loragate.finetune.data.encoding import Ids, Mask, Sample
+from loragate.finetune.data.loss_mask import LabelNumbers
 
 TOKENS, LEARNED, OFFSETS, FACTS = "tokens.u32", "learned.u8", "offsets.u64", "facts.json"
+LABELS, LABEL_OFFSETS = "labels.f64", "label_offsets.u64"
 _BUFFER_BYTES = 1 << 20
+_OFFSET_BYTES = 8
 
 
 class TokenFileBroken(ValueError):
@@ -29,10 +33,12 @@ class TokenFileWriter:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        self._tokens, self._learned, self._offsets = (self._open(name) for name in (TOKENS, LEARNED, OFFSETS))
-        self._offsets.write(np.uint64(0).tobytes())
+        self._files = {name: self._open(name) for name in (TOKENS, LEARNED, OFFSETS, LABELS, LABEL_OFFSETS)}
+        for name in (OFFSETS, LABEL_OFFSETS):
+            self._files[name].write(np.uint64(0).tobytes())
         self.sequences = 0
         self.tokens = 0
+        self._labels = 0
 
     def __enter__(self) -> "TokenFileWriter":
         return self
@@ -40,20 +46,24 @@ class TokenFileWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in (self._tokens, self._learned, self._offsets):
+        for file in self._files.values():
             file.close()
 
     def add(self, sample: Sample) -> None:
         """Append a sequence. Raise OSError."""
-        self._tokens.write(sample.ids.astype("<u4", copy=False).tobytes())
-        self._learned.write(sample.learned.tobytes())
+        self._files[TOKENS].write(sample.ids.astype("<u4", copy=False).tobytes())
+        self._files[LEARNED].write(sample.learned.tobytes())
         self.sequences += 1
         self.tokens += len(sample.ids)
-        self._offsets.write(self.tokens.to_bytes(8, "little"))
+        self._files[OFFSETS].write(self.tokens.to_bytes(8, "little"))
+        if sample.label is not None:
+            self._files[LABELS].write(np.array(sample.label, "<f8").tobytes())
+            self._labels += len(sample.label)
+            self._files[LABEL_OFFSETS].write(self._labels.to_bytes(8, "little"))
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Sync everything to disk and write `facts`, which the caller chooses. Raise OSError."""
-        for file in (self._tokens, self._learned, self._offsets):
+        for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
         draft = self._folder / f"{FACTS}.tmp"
@@ -76,6 +86,7 @@ class TokenFile:
         self._learned = map_array(folder / LEARNED, "?")
         if not len(self._offsets) or not len(self._tokens) == len(self._learned) == self._offsets[-1]:
             raise TokenFileBroken(f"{folder.name}: its files are inconsistent with each other")
+        self._labels, self._label_offsets = _map_labels(folder, len(self))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -92,10 +103,27 @@ class TokenFile:
         place = slice(int(self._offsets[index]), int(self._offsets[index + 1]))
         ids: Ids = self._tokens[place]
         learned: Mask = self._learned[place]
-        return Sample(ids, learned)
+        return Sample(ids, learned, self.label(index))
+
+    def label(self, index: int) -> LabelNumbers | None:
+        """Return the label of a sequence; None where sequences have none."""
+        if self._label_offsets is None:
+            return None
+        place = slice(int(self._label_offsets[index]), int(self._label_offsets[index + 1]))
+        return tuple(self._labels[place].tolist())
 
     def __reduce__(self) -> tuple[type["TokenFile"], tuple[Path]]:
         return TokenFile, (self.folder,)
+
+
+def _map_labels(folder: Path, sequences: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """Map the labels and where each sequence's start; None if sequences have none. Raise TokenFileBroken."""
+    if not (folder / LABEL_OFFSETS).exists() or (folder / LABEL_OFFSETS).stat().st_size <= _OFFSET_BYTES:
+        return np.empty(0, "<f8"), None
+    values, offsets = map_array(folder / LABELS, "<f8"), map_array(folder / LABEL_OFFSETS, "<u8")
+    if len(offsets) != sequences + 1 or offsets[-1] != len(values):
+        raise TokenFileBroken(f"{folder.name}: its labels are inconsistent with each other")
+    return values, offsets
 
 
 def map_array(path: Path, dtype: str) -> np.ndarray[Any, Any]:

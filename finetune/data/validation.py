@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from loragate.finetune.data.errors import InvalidLine, Problem
-from loragate.finetune.data.examples import Example
+from loragate.finetune.data.examples import Example, LabelledChat, LabelledText
 from loragate.finetune.data.formats import Format, Method, detect, parse_example
 from loragate.finetune.data.jsonl import Line, parse_document, read_lines
+from loragate.finetune.data.labels import LabelCensus, LabelFacts
 
 MIN_EXAMPLES = 10
 MAX_PROBLEMS = 20  # validation stops there
@@ -19,12 +20,13 @@ OnProgress = Callable[[int], None]
 @dataclass(frozen=True)
 class ValidationReport:
     """The result of a validation. `format` is None for a file without a valid line; `stopped`: there are lines after
-    the last of `MAX_PROBLEMS` problems, which were not read."""
+    the last of `MAX_PROBLEMS` problems, which were not read. `labels`: those of a format that has labels."""
 
     format: Format | None
     examples: int
     problems: tuple[Problem, ...] = ()
     stopped: bool = False
+    labels: LabelFacts | None = None
 
     @property
     def problems_by_line(self) -> list[str]:
@@ -37,7 +39,8 @@ class ValidationReport:
         return "; ".join(self.problems_by_line)
 
     def rejection(self, method: Method, min_examples: int = MIN_EXAMPLES) -> str | None:
-        """Return why the file cannot be trained on, or None if it can."""
+        """Return why the file cannot be trained on, or None if it can. A file of fewer examples than training needs
+        may have only one class."""
         if self.problems:
             return self.problems_text
         if self.examples < min_examples:
@@ -45,7 +48,7 @@ class ValidationReport:
         assert self.format is not None
         if self.format.method is not method:
             return f"The file's format is {self.format}, for the method '{self.format.method}', not '{method}'."
-        return None
+        return None if self.labels is None or min_examples < MIN_EXAMPLES else self.labels.rejection()
 
 
 class Validator:
@@ -61,6 +64,7 @@ class Validator:
         self._examples = 0
         self._problems: list[Problem] = []
         self._stopped = False
+        self.labels = LabelCensus()
 
     @property
     def has_problems(self) -> bool:
@@ -70,7 +74,7 @@ class Validator:
     @property
     def report(self) -> ValidationReport:
         """The report of the lines so far."""
-        return ValidationReport(self._format, self._examples, tuple(self._problems), self._stopped)
+        return ValidationReport(self._format, self._examples, tuple(self._problems), self._stopped, self.labels.facts)
 
     def examples(self, file: BinaryIO) -> Iterator[tuple[Line, Example]]:
         """Yield the valid examples up to the file's end, or to its `MAX_PROBLEMS`th problem. Another call continues
@@ -98,7 +102,10 @@ class Validator:
     def _example(self, line: Line) -> Example:
         document = parse_document(line)
         self._format = self._format or detect(document)
-        return parse_example(document, self._format)
+        example = parse_example(document, self._format)
+        if isinstance(example, LabelledText | LabelledChat):
+            self.labels.add(example.label, line.number)
+        return example
 
 
 def validate(file: BinaryIO, on_progress: OnProgress = lambda _: None) -> ValidationReport:

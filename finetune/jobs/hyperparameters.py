@@ -1,9 +1,11 @@
 """The hyperparameters that a tenant can choose; `auto` values depend on the data."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
+from loragate.finetune.data.formats import Method
 from loragate.prompts.bodies import Body, field_error
 
 Auto = Literal["auto"]
@@ -70,3 +72,25 @@ class DpoHyperparameters(Hyperparameters):
         if self.packing is True:
             raise field_error("packing", "preference pairs are never packed: leave it out")
         return self
+
+
+class ClassifyHyperparameters(Hyperparameters):
+    """Hyperparameters of the method `classify`."""
+
+    validation_split: Annotated[float, Field(ge=0, le=0.5)] | Auto = "auto"  # of the training file's examples
+
+    @model_validator(mode="after")
+    def _texts_are_apart(self) -> "ClassifyHyperparameters":
+        if self.packing is True:
+            raise field_error("packing", "texts to classify are never packed: leave it out")
+        if self.streaming:
+            raise field_error("streaming", "all labels must be known in advance: not available for `classify`")
+        return self
+
+
+HYPERPARAMETERS: Mapping[Method, type[Hyperparameters]] = {
+    Method.SUPERVISED: Hyperparameters,
+    Method.DPO: DpoHyperparameters,
+    Method.CLASSIFY: ClassifyHyperparameters,
+}
+"""The hyperparameters of each method."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loragate.finetune.data.formats import Method
-from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.jobs.hyperparameters import ClassifyHyperparameters, DpoHyperparameters, Hyperparameters
 
 # QLoRA's (Dettmers et al. 2023, arXiv:2305.14314, table 9) for a hidden size of 4096. Smaller models take larger ones:
 # "LoRA Without Regret" (Schulman et al., Thinking Machines, 2025) finds powers of the hidden size from 0.08 to 0.8.
@@ -19,6 +19,7 @@ _TARGET_EXAMPLES = 2000  # examples over all epochs, for small files
 _MIN_EPOCHS, _MAX_EPOCHS = 1, 10
 _DEFAULT_MAX_LENGTH = 2048
 _MIN_ROWS_TO_PACK = 1000
+_VALIDATION_SPLIT = 0.1  # of the training file, for a classifier without a validation file
 _STREAMING_BATCH_SIZE = 8  # examples per step, for a file of unknown length
 
 
@@ -34,10 +35,11 @@ class BaseFacts:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """The properties of the training file that automatic choices depend on."""
+    """The properties of a job's files that automatic choices depend on."""
 
     examples: int
     tokens: int
+    validated: bool = False  # there is a validation file
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Recipe:
     seed: int
     streaming: bool = False
     n_steps: int | None = None
+    validation_split: float = 0.0
 
     def to_document(self) -> dict[str, Any]:
         """Return the recipe as JSON for `from_document`."""
@@ -119,7 +122,16 @@ def resolve_recipe(
         seed=seed,
         streaming=asked.streaming,
         n_steps=asked.n_steps,
+        validation_split=_validation_split(asked, data),
     )
+
+
+def _validation_split(asked: Hyperparameters, data: DataFacts | None) -> float:
+    if not isinstance(asked, ClassifyHyperparameters):
+        return 0.0
+    if asked.validation_split != "auto":
+        return asked.validation_split
+    return 0.0 if data is None or data.validated else _VALIDATION_SPLIT
 
 
 def _epochs(data: DataFacts | None) -> int:
@@ -135,7 +147,7 @@ def _batch_size(data: DataFacts | None) -> int:
 
 def _learning_rate(method: Method, hidden_size: int) -> float:
     rate = min(_MAX_LEARNING_RATE, _LEARNING_RATE * math.pow(_REFERENCE_HIDDEN_SIZE / hidden_size, _POWER))
-    return rate if method is Method.SUPERVISED else rate * _DPO_SHARE
+    return rate * _DPO_SHARE if method is Method.DPO else rate
 
 
 def _should_pack(data: DataFacts | None, max_length: int) -> bool:

@@ -15,7 +15,7 @@ from loragate.finetune.run.base_adapter import fetch_base_adapter
 from loragate.finetune.run.checkpoint_backup import RUN, CheckpointBackup, restore_run
 from loragate.finetune.run.context import WorkerContext
 from loragate.finetune.run.control import RunControl
-from loragate.finetune.run.events import RunEvents
+from loragate.finetune.run.events import RunEvents, evaluation_message
 from loragate.finetune.run.lease import WorkerLease
 from loragate.finetune.run.metering import TrainingMeter
 from loragate.finetune.run.preparation import Prepared
@@ -203,7 +203,9 @@ class Attempt:
         async with self._lease.transaction() as work:
             await work.log_event(job.id, f"The adapter is available as {publisher.name.model}.")
             await work.record_trained_tokens(job.id, self._lease.worker, data.trained_tokens(finished.steps))
-            await work.succeed(job.id, self._lease.worker, publisher.name.model, results)
+            if finished.evaluation is not None:
+                await work.log_event(job.id, evaluation_message(finished.evaluation))
+            await work.succeed(job.id, self._lease.worker, publisher.name.model, results, finished.evaluation)
         await self._remove_files()
 
     async def _publish(self, finished: Finished, data: TrainingData, publisher: Publisher) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from loragate.finetune.training.protocol.messages import Metrics
 
 _FLUSH_SECONDS = 1.0
 METRICS = "metrics.jsonl"
+_CLASSIFIER_METRICS = {name: name for name in ("valid_accuracy", "valid_macro_f1", "valid_mse", "valid_pearson")}
 _RESULT_COLUMNS = {
     "step": "step",
     "train_loss": "train_loss",
@@ -26,7 +28,9 @@ _CHECKPOINT_METRICS = {
     "train_mean_token_accuracy": "token_accuracy",
     "valid_loss": "valid_loss",
     "valid_mean_token_accuracy": "valid_token_accuracy",
+    **_CLASSIFIER_METRICS,
 }
+_WORDS = {"accuracy": "accuracy", "macro_f1": "macro F1", "mse": "mean squared error", "pearson": "correlation"}
 
 _Row = dict[str, Any]
 
@@ -94,10 +98,12 @@ class RunEvents:
         return self.metrics_at(min(evaluated)[1] if evaluated else steps)
 
     def to_csv(self) -> bytes:
-        """Return the metrics of all steps in OpenAI's columns."""
-        lines = [",".join(_RESULT_COLUMNS)]
+        """Return the metrics of all steps in OpenAI's columns, and those of a classifier behind them."""
+        known = frozenset[str]().union(*self._rows.values())
+        columns = _RESULT_COLUMNS | {name: field for name, field in _CLASSIFIER_METRICS.items() if field in known}
+        lines = [",".join(columns)]
         for _, row in sorted(self._rows.items()):
-            lines.append(",".join(str(row.get(field, "")) for field in _RESULT_COLUMNS.values()))
+            lines.append(",".join(str(row.get(field, "")) for field in columns.values()))
         return ("\n".join(lines) + "\n").encode()
 
     def _enter(self, row: _Row) -> None:
@@ -114,4 +120,16 @@ def _message(metrics: Metrics) -> str:
         parts.append(f"training loss={metrics.train_loss:.4f}")
     if metrics.valid_loss is not None:
         parts.append(f"validation loss={metrics.valid_loss:.4f}")
+    parts += [f"{words}={value:.4f}" for name, words in _WORDS.items() if (value := _valid(metrics, name)) is not None]
     return ", ".join(parts)
+
+
+def _valid(metrics: Metrics, name: str) -> float | None:
+    value: float | None = getattr(metrics, f"valid_{name}")
+    return value
+
+
+def evaluation_message(evaluation: Mapping[str, Any]) -> str:
+    """Return the text of the event with the evaluation of a result."""
+    parts = [f"{words}={evaluation[name]:.4f}" for name, words in _WORDS.items() if evaluation[name] is not None]
+    return f"The result on the {evaluation['examples']} validation examples: {', '.join(parts)}."

@@ -12,12 +12,14 @@ from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import Job
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.token_cache import CachedFile, TokenCache
+from loragate.finetune.data.held_out import Split, split_samples
+from loragate.finetune.data.labels import LabelSet
+from loragate.finetune.data.token_cache import CachedFile, TokenCache, label_facts
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.data.tokenization_config import TokenizationConfig
 from loragate.finetune.data.validation import ValidationReport
 from loragate.finetune.errors import JobRejected
-from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.jobs.hyperparameters import HYPERPARAMETERS, Hyperparameters
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, max_length_for, resolve_recipe
 from loragate.finetune.run.base_adapter import constrain_to_base_adapter
 from loragate.finetune.run.download import download, unnamed_file
@@ -27,12 +29,21 @@ from loragate.finetune.run.streaming_file import Report, StreamingTrainingFile
 @dataclass(frozen=True)
 class Prepared:
     """The input of training. `train` is None for a file that may still grow; `dataset_digest` is the training file's,
-    as `sha256:…`."""
+    as `sha256:…`; with `split`, some of its samples are held out."""
 
     recipe: Recipe
     train: TokenFile | None
     valid: TokenFile | None
     dataset_digest: str | None
+    split: Split | None = None
+
+    @property
+    def tokens(self) -> int | None:
+        """The tokens that all epochs train on; None for a file that may still grow."""
+        if self.train is None:
+            return None
+        epoch = self.train.facts["tokens"] if self.split is None else self.train.lengths[self.split.train].sum()
+        return int(epoch) * self.recipe.epochs
 
 
 class Preparation:
@@ -54,14 +65,16 @@ class Preparation:
         if not asked.streaming:
             name = job.request.training_file
             train, digest = await self._tokenize_file(tenant_id, name, "training_file", method, length)
-            facts = DataFacts(train.facts["examples"], train.facts["tokens"])
+            validated = job.request.validation_file is not None
+            facts = DataFacts(train.facts["examples"], train.facts["tokens"], validated)
         if job.request.validation_file is not None:
             name = job.request.validation_file
             valid, _ = await self._tokenize_file(tenant_id, name, "validation_file", method, length)
+            _check_labels(train, valid)
         recipe = resolve_recipe(asked, method, self._base, facts, job.request.seed)
-        return Prepared(
-            await constrain_to_base_adapter(self._store, tenant_id, job, asked, recipe), train, valid, digest
-        )
+        recipe = await constrain_to_base_adapter(self._store, tenant_id, job, asked, recipe)
+        split = None if train is None else await asyncio.to_thread(_split, train, recipe)
+        return Prepared(recipe, train, valid, digest, split)
 
     def stream(self, tenant_id: str, job: Job, recipe: Recipe, folder: Path, report: Report) -> StreamingTrainingFile:
         """Return the training file of a job with `streaming`. Raise OSError."""
@@ -129,8 +142,24 @@ class Preparation:
 
 
 def _hyperparameters(job: Job) -> Hyperparameters:
-    kind = DpoHyperparameters if job.request.method == Method.DPO else Hyperparameters
-    return kind.model_validate(dict(job.request.hyperparameters))
+    return HYPERPARAMETERS[Method(job.request.method)].model_validate(dict(job.request.hyperparameters))
+
+
+def _split(train: TokenFile, recipe: Recipe) -> Split | None:
+    labels = label_facts(train)
+    if labels is None or not recipe.validation_split:
+        return None
+    return split_samples(train, LabelSet.of(labels), recipe.validation_split, recipe.seed)
+
+
+def _check_labels(train: TokenFile | None, valid: TokenFile) -> None:
+    """Raise JobRejected for a validation file with labels that the training file does not have."""
+    known, facts = None if train is None else label_facts(train), label_facts(valid)
+    if known is None or facts is None:
+        return
+    reason = LabelSet.of(known).unknown(facts)
+    if reason is not None:
+        raise JobRejected(Failure("invalid_validation_file", reason, "validation_file"))
 
 
 def _check_quantization(asked: Hyperparameters, job: Job, base: BaseFacts) -> None:

@@ -14,7 +14,8 @@ def total_steps(prepared: Prepared) -> int | None:
     """Return the number of steps, None if it is unknown. Slow for many packed rows (a second per million)."""
     if prepared.train is None:
         return prepared.recipe.n_steps
-    return prepared.recipe.epochs * math.ceil(_rows(prepared.train, prepared.recipe) / prepared.recipe.batch_size)
+    rows = _rows(prepared.train, prepared.recipe) if prepared.split is None else len(prepared.split.train)
+    return prepared.recipe.epochs * math.ceil(rows / prepared.recipe.batch_size)
 
 
 def checkpoint_interval(max_steps: int, steps: int | None) -> int:

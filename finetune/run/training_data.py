@@ -35,7 +35,7 @@ class TrainingData:
         """Return the tokens that `steps` steps have processed; of a run that stopped early, its share of all tokens."""
         if self.streaming is not None:
             return self.streaming.trained_tokens(steps, self.prepared.recipe)
-        assert self.prepared.train is not None
+        tokens = self.prepared.tokens
+        assert tokens is not None
         assert self.total_steps is not None
-        tokens = int(self.prepared.train.facts["tokens"]) * self.prepared.recipe.epochs
         return tokens * steps // max(1, self.total_steps)  # no steps if nothing is left to learn

@@ -5,14 +5,36 @@ from pathlib import Path
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
 
+from loragate.engine.model.classifier_heads import with_head
+from loragate.finetune.data.labels import LabelSet
 from loragate.finetune.jobs.recipe import Recipe
+from loragate.peft_format.classification import HEAD_NAMES, Task
+
+_QUANTIZATION_MARKS = ("is_loaded_in_4bit", "is_loaded_in_8bit", "is_quantized", "quantization_method", "hf_quantizer")
+"""What transformers notes on a model that it quantized, and PEFT asks of it."""
 
 
-def new_adapter(base: PreTrainedModel, recipe: Recipe) -> PeftModel:
-    """Add a new adapter to the base model. Raise ValueError for target modules that the model does not have."""
+def new_adapter(base: PreTrainedModel, recipe: Recipe, labels: LabelSet | None = None) -> PeftModel:
+    """Add a new adapter to the base model, with `labels` also a head for them. Raise ValueError for target modules that
+    the model does not have, or if it takes no such head."""
+    if labels is None:
+        return _adapted(base, recipe, "CAUSAL_LM", None)
+    headed = with_head(base, Task.SEQUENCE, len(labels.labels))
+    config = headed.model.config
+    config.problem_type = labels.problem_type.value
+    config.id2label = dict(enumerate(labels.labels))
+    for mark in _QUANTIZATION_MARKS:
+        if hasattr(base, mark):
+            setattr(headed.model, mark, getattr(base, mark))
+    saved = None if headed.name in HEAD_NAMES else [headed.name]  # PEFT adds its own names
+    return _adapted(headed.model, recipe, Task.SEQUENCE, saved)
+
+
+def _adapted(base: PreTrainedModel, recipe: Recipe, task: str, saved: list[str] | None) -> PeftModel:
     targets = recipe.target_modules
     config = LoraConfig(
-        task_type="CAUSAL_LM",
+        task_type=task,
+        modules_to_save=saved,
         r=recipe.lora_rank,
         lora_alpha=recipe.lora_alpha,
         lora_dropout=recipe.lora_dropout,

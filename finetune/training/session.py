@@ -11,7 +11,9 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from loragate.finetune.data.labels import LabelSet
 from loragate.finetune.data.streaming_token_file import StreamingTokenFile
+from loragate.finetune.data.token_cache import label_facts
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
 from loragate.finetune.training.base_model import load_base
@@ -73,12 +75,13 @@ def _run(assignment: Assignment, stop: threading.Event, throttle: Throttle, out:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if assignment.settings.memory_bytes is not None:
         limit_memory(assignment.settings.memory_bytes)
-    model = _adapted_model(assignment, device)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
     streaming = assignment.recipe.streaming
+    tokens = StreamingTokenFile(assignment.train) if streaming else TokenFile(assignment.train)
+    model = _adapted_model(assignment, tokens, device)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
     run = Run(
         folder=assignment.folder,
-        train=StreamingTokenFile(assignment.train) if streaming else TokenFile(assignment.train),
+        train=tokens,
         valid=None if assignment.valid is None else TokenFile(assignment.valid),
         row_tokens=assignment.row_tokens,
         checkpoint_steps=assignment.checkpoint_steps,
@@ -94,14 +97,12 @@ def _run(assignment: Assignment, stop: threading.Event, throttle: Throttle, out:
         throttle=throttle,
         on_waiting=lambda steps: out.send(Waiting(steps)),
     )
-    steps = train(
-        model, tokenizer, assignment.recipe, run, callback, lambda folder: out.send(Checkpointed(folder.name))
-    )
+    done = train(model, tokenizer, assignment.recipe, run, callback, lambda folder: out.send(Checkpointed(folder.name)))
     if stop.is_set():
-        return Stopped(steps)
+        return Stopped(done.steps)
     result = assignment.folder / "adapter"
     save_adapter(model, result)
-    return Finished(steps, result.name)
+    return Finished(done.steps, result.name, None if done.evaluation is None else done.evaluation.to_document())
 
 
 def _earlier_metrics(folder: Path) -> list[Metrics]:
@@ -109,12 +110,13 @@ def _earlier_metrics(folder: Path) -> list[Metrics]:
     return recorded_metrics(read_trainer_state(done[-1])) if done else []
 
 
-def _adapted_model(assignment: Assignment, device: torch.device) -> PeftModel:
+def _adapted_model(assignment: Assignment, tokens: TokenFile | StreamingTokenFile, device: torch.device) -> PeftModel:
     base = load_base(assignment.base, assignment.recipe.quantization, device)
     torch.manual_seed(assignment.recipe.seed)
     if assignment.start is not None:
         return continued_adapter(base, assignment.recipe, assignment.start)
-    return new_adapter(base, assignment.recipe)
+    facts = label_facts(tokens) if isinstance(tokens, TokenFile) else None
+    return new_adapter(base, assignment.recipe, None if facts is None else LabelSet.of(facts))
 
 
 def read_commands(commands: TextIO, stop: threading.Event, throttle: Throttle) -> None:

@@ -14,7 +14,6 @@ from loragate.adapter_store.publishing.probe import Probe
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.training import LIMIT_EXCEEDED
 from loragate.finetune.config import WorkerConfig
-from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.data.tokenization_config import tokenization_config
 from loragate.finetune.errors import JobRejected, storage_failure
 from loragate.finetune.jobs.recipe import BaseFacts
@@ -23,6 +22,7 @@ from loragate.finetune.run.context import EngineLoads, WorkerContext, no_load
 from loragate.finetune.run.lease import WorkerLease, held_lease
 from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.finetune.run.preparation import Preparation
+from loragate.finetune.run.validation_messages import validation_messages
 from loragate.finetune.worker.served_model import ServedModel
 from loragate.finetune.worker.workspace_cleanup import run_cleanup_loop
 from loragate.v1 import engine_pb2 as pb
@@ -128,27 +128,16 @@ class Worker:
             elif lease.order is Order.PAUSE:
                 await work.pause(job.id, lease.worker)
             elif prepared is not None:
-                train, recipe = prepared.train, prepared.recipe
-                tokens = None if train is None else train.facts["tokens"] * recipe.epochs
+                tokens = prepared.tokens
                 if tokens is not None and (exceeded := await work.exceeded_by(tokens)) is not None:
                     await work.log_event(job.id, exceeded, level="error")
                     await work.fail(job.id, lease.worker, Failure(LIMIT_EXCEEDED, exceeded, "training_file"))
                     return
-                await work.log_event(job.id, _validation_message(train, recipe.max_length))
-                await work.validated(job.id, lease.worker, recipe.to_document(), tokens)
+                for level, message in validation_messages(prepared):
+                    await work.log_event(job.id, message, level=level)
+                await work.validated(job.id, lease.worker, prepared.recipe.to_document(), tokens)
 
     async def _reject(self, lease: WorkerLease, failure: Failure) -> None:
         async with lease.transaction() as work:
             await work.log_event(lease.job.id, failure.message, level="error")
             await work.fail(lease.job.id, lease.worker, failure)
-
-
-def _validation_message(train: TokenFile | None, max_length: int) -> str:
-    if train is None:
-        return "The training file is still open: the job ends once the file is closed and fully read."
-    parts = [f"The files are valid: {train.facts['examples']} examples."]
-    if train.facts["cut"]:
-        parts.append(f"{train.facts['cut']} are longer than `max_length` ({max_length} tokens) and are truncated.")
-    if train.facts["dropped"]:
-        parts.append(f"{train.facts['dropped']} are skipped: their first {max_length} tokens contain nothing to learn.")
-    return " ".join(parts)

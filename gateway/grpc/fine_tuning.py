@@ -7,6 +7,7 @@ from typing import Any
 
 from loragate.adapter_store.auth.principal import Scope
 from loragate.adapter_store.database.page import DEFAULT_LIMIT
+from loragate.finetune.data.formats import Method
 from loragate.gateway.dependencies.requirements import TenantWith
 from loragate.gateway.errors import ShuttingDown, TooManyRequests
 from loragate.gateway.grpc.call import Call
@@ -30,7 +31,7 @@ _ALL_LINEAR = "all-linear"
 async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
     """Create a job, once per `idempotency-key`, which REST and gRPC share."""
     document = body_from(await call.request(lambda raw: parse_message(pb.CreateFineTuningJobRequest, raw)))
-    for method in ("supervised", "dpo"):
+    for method in Method:
         asked = document.get("method", {}).get(method, {}).get("hyperparameters", {})
         if asked.get("target_modules") == [_ALL_LINEAR]:
             asked["target_modules"] = _ALL_LINEAR
@@ -135,9 +136,17 @@ def _job(document: Mapping[str, Any]) -> pb.FineTuningJob:
             **fields,
             "hyperparameters": _known(document["hyperparameters"]),
             "metadata": document["metadata"] or {},
+            "evaluation": _evaluation(document["evaluation"]),
             "method": {"type": type_, type_: {"hyperparameters": tuned}},
         }
     )
+
+
+def _evaluation(document: Mapping[str, Any] | None) -> pb.FineTuningEvaluation | None:
+    if document is None:
+        return None
+    rows = [pb.FineTuningConfusionRow(examples=row) for row in document["confusion_matrix"] or ()]
+    return pb.FineTuningEvaluation(**{**document, "labels": document["labels"] or (), "confusion_matrix": rows})
 
 
 def _known(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from loragate.adapter_store.jobs.job import Job, JobStatus, OwnedJob
-from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.data.formats import Method
+from loragate.finetune.jobs.hyperparameters import HYPERPARAMETERS
 from loragate.gateway.objects.common import Count, Digest, Page, unix_seconds
 
 Auto = Literal["auto"]
@@ -50,6 +51,7 @@ class JobMethodHyperparameters(JobHyperparameters):
     streaming: bool
     n_steps: Count | None
     beta: NotRequired[float | Auto]
+    validation_split: NotRequired[float | Auto]
 
 
 class JobMethodFields(TypedDict):
@@ -61,9 +63,35 @@ class JobMethodFields(TypedDict):
 class JobMethod(TypedDict):
     """The training method. Only the field that `type` names is present."""
 
-    type: Literal["supervised", "dpo"]
+    type: Literal["supervised", "dpo", "classify"]
     supervised: NotRequired[JobMethodFields]
     dpo: NotRequired[JobMethodFields]
+    classify: NotRequired[JobMethodFields]
+
+
+class JobLabelEvaluation(TypedDict):
+    """One label of a classifier: the validation examples that have it, and how well it is predicted."""
+
+    label: str
+    examples: Count
+    precision: float
+    recall: float
+    f1: float
+
+
+class JobEvaluation(TypedDict):
+    """The result of the method `classify` on its validation examples; null where the problem type has no such figure.
+    Rows of `confusion_matrix` are the labels of the examples, columns the predicted ones, in the order of `labels`;
+    both are null beyond 100 labels."""
+
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"]
+    examples: Count
+    accuracy: float | None
+    macro_f1: float | None
+    mse: float | None
+    pearson: float | None
+    labels: list[JobLabelEvaluation] | None
+    confusion_matrix: list[list[Count]] | None
 
 
 class JobProgress(TypedDict):
@@ -82,14 +110,16 @@ class JobStartVersion(TypedDict):
 
 
 class FineTuningJob(TypedDict):
-    """A fine-tuning job. `fine_tuned_model`, `trained_tokens` and `result_files` are set once it has succeeded.
-    `progress` is null before training starts, `start_version` if the job starts from the base model."""
+    """A fine-tuning job. `fine_tuned_model`, `trained_tokens` and `result_files` are set once it has succeeded, and
+    `evaluation` if its method is `classify`. `progress` is null before training starts, `start_version` if the job
+    starts from the base model."""
 
     id: str
     object: Literal["fine_tuning.job"]
     created_at: Count
     error: JobError | None
     estimated_finish: Count | None
+    evaluation: JobEvaluation | None
     fine_tuned_model: str | None
     finished_at: Count | None
     hyperparameters: JobHyperparameters
@@ -130,7 +160,7 @@ _RECIPE_NAMES = {"n_epochs": "epochs"}
 
 
 def job_object(job: Job, tenant_id: str) -> FineTuningJob:
-    """Return a job. `progress` and `start_version` are not in OpenAI's API."""
+    """Return a job. `evaluation`, `progress` and `start_version` are not in OpenAI's API."""
     request, hyperparameters = job.request, _hyperparameters(job)
     start, error = request.start, job.error
     return {
@@ -139,6 +169,7 @@ def job_object(job: Job, tenant_id: str) -> FineTuningJob:
         "created_at": unix_seconds(job.created_at),
         "error": None if error is None else {"code": error.code, "message": error.message, "param": error.param},
         "estimated_finish": _estimated_finish(job),
+        "evaluation": cast(JobEvaluation | None, job.evaluation),
         "fine_tuned_model": job.fine_tuned_model,
         "finished_at": unix_seconds(job.finished_at),
         "hyperparameters": {
@@ -170,15 +201,12 @@ def admin_job_object(owned: OwnedJob) -> AdminJob:
 
 
 def _method(type_: str, hyperparameters: JobMethodHyperparameters) -> JobMethod:
-    if type_ == "dpo":
-        return {"type": "dpo", "dpo": {"hyperparameters": hyperparameters}}
-    return {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
+    return cast(JobMethod, {"type": type_, type_: {"hyperparameters": hyperparameters}})
 
 
 def _hyperparameters(job: Job) -> JobMethodHyperparameters:
     """Return the values requested; once the files are read, with the values used in place of `auto`."""
-    kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
-    values = {**kind().model_dump(mode="json"), **job.request.hyperparameters}
+    values = {**HYPERPARAMETERS[Method(job.request.method)]().model_dump(mode="json"), **job.request.hyperparameters}
     if job.recipe is not None:
         if values["learning_rate_multiplier"] == "auto":
             values["learning_rate_multiplier"] = 1.0

@@ -10,6 +10,7 @@ from loragate.adapter_store.jobs.job import JobRequest, JobStart
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.quotas import check_rank
 from loragate.adapter_store.scopes import TenantScope
+from loragate.finetune.data.formats import Method
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.resolver import route_of
 from loragate.gateway.http.idempotency import Once, Result
@@ -18,6 +19,8 @@ from loragate.gateway.operations.files import purposes_of
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
+from loragate.peft_format.classification import Task
+from loragate.peft_format.kinds import AdapterKind
 from loragate.v1 import engine_pb2 as pb
 
 _SEEDS = 1 << 31
@@ -28,6 +31,8 @@ async def create_job(
 ) -> Result[FineTuningJob]:
     """Create a job. Its files are validated later; raises ApiError and StoreError for what can be checked now."""
     base = use.link.base
+    if body.kind == Method.CLASSIFY:
+        _check_classifiable(body, base)
     hyperparameters = checked_hyperparameters(body, base.manifest, caller.limits)
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
         if attempt.earlier is not None:
@@ -42,6 +47,20 @@ async def create_job(
                 hyperparameters["lora_rank"] = rank
             job = await scope.jobs.create(_request(body, hyperparameters, start))
             return await attempt.keep(scope.idempotency, job_object(job, caller.tenant_id), 200)
+
+
+def _check_classifiable(body: JobCreate, base: BaseModel) -> None:
+    """Raise InvalidRequest if no head for labels can be trained on the base model, or not on this adapter."""
+    heads = {head.task for head in base.manifest.classifier_heads}
+    if Task.SEQUENCE not in heads or AdapterKind.CLASSIFIER not in base.manifest.adapter_kinds:
+        words = (
+            f"Invalid 'method.type': this server serves no head for labels of texts ({Task.SEQUENCE}) on its base "
+            f"model, '{base.id}'."
+        )
+        raise InvalidRequest(words, param="method.type", code="unsupported_method")
+    if body.model != base.id:
+        words = f"Invalid 'model': a classifier starts from the base model, '{base.id}', not from an adapter."
+        raise InvalidRequest(words, param="model", code="invalid_value")
 
 
 async def _check_file(

@@ -4,7 +4,7 @@ from loragate.peft_format.classification import ProblemType, Task
 from loragate.peft_format.errors import in_config, quoted
 
 _MAX_LABELS = 65_536
-_MAX_LABEL = 256
+MAX_LABEL_CHARACTERS = 256
 _GENERATION = (None, "CAUSAL_LM")
 
 
@@ -31,8 +31,10 @@ def parse_labels(value: object) -> tuple[str, ...]:
     if None in labels:
         raise in_config(name, f'{name} must have the keys "0" to "{len(labels) - 1}".')
     for label in labels:
-        if not isinstance(label, str) or not 1 <= len(label) <= _MAX_LABEL:
-            raise in_config(name, f"{name} must hold names of 1 to {_MAX_LABEL} characters, not {quoted(label)}.")
+        if not isinstance(label, str) or not 1 <= len(label) <= MAX_LABEL_CHARACTERS:
+            raise in_config(
+                name, f"{name} must hold names of 1 to {MAX_LABEL_CHARACTERS} characters, not {quoted(label)}."
+            )
     if len(set(labels)) < len(labels):
         raise in_config(name, f"{name} has a label twice; give every output a name of its own.")
     return tuple(str(label) for label in labels)

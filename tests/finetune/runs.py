@@ -18,7 +18,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
+from loragate.finetune.data.labels import LabelFacts, LabelKind, LabelSet
 from loragate.finetune.data.streaming_token_file import StreamingTokenFile
+from loragate.finetune.data.token_cache import label_facts
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, resolve_recipe
@@ -64,22 +66,27 @@ def make_base(folder: Path) -> Path:
 
 
 def examples(method: Method, count: int = EXAMPLES) -> Iterator[list[Sample]]:
-    """Return counting exercises; the rejected responses count backwards."""
+    """Return counting exercises; the rejected responses count backwards, and so does every other text to classify."""
     draw = np.random.default_rng(0)
-    for _ in range(count):
+    for number in range(count):
         ids = np.arange(3, 3 + draw.integers(5, 12), dtype=np.uint32)
         better = Sample(ids, np.arange(len(ids)) >= 2)
         worse = Sample(np.concatenate([ids[:2], ids[:1:-1]]), better.learned)
-        yield [better, worse] if method is Method.DPO else [better]
+        if method is Method.CLASSIFY:
+            yield [replace((better, worse)[number % 2], label=(float(number % 2),))]
+        else:
+            yield [better, worse] if method is Method.DPO else [better]
 
 
 def make_tokens(folder: Path, method: Method) -> TokenFile:
     """Tokenize these examples."""
+    half = EXAMPLES // 2
+    labels = LabelFacts(LabelKind.NAME, ("up", "down"), (half, half), (1, 2))
     with TokenFileWriter(folder) as writer:
         for example in examples(method):
             for sample in example:
                 writer.add(sample)
-        writer.finish({})
+        writer.finish({"labels": labels.to_document()} if method is Method.CLASSIFY else {})
     return TokenFile(folder)
 
 
@@ -100,11 +107,12 @@ def run_training(
     """Return the trained model, and the number of steps done."""
     model = load_base(base, recipe.quantization, torch.device("cpu"))
     torch.manual_seed(recipe.seed)
-    adapted = new_adapter(model, recipe)
+    facts = label_facts(tokens) if isinstance(tokens, TokenFile) else None
+    adapted = new_adapter(model, recipe, None if facts is None else LabelSet.of(facts))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
     run = Run(folder, tokens, valid, row_tokens, checkpoint_steps, log_steps=1, report_to=report_to, name="ftjob-1")
     watch = RunCallback(on_metrics, stop or threading.Event(), lambda: None, waits)
-    return adapted, train(adapted, tokenizer, recipe, run, watch)
+    return adapted, train(adapted, tokenizer, recipe, run, watch).steps
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from loragate.adapter_store.errors import Failure
 from loragate.adapter_store.jobs.job import Job, JobStatus
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
-from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.jobs.hyperparameters import HYPERPARAMETERS
 from loragate.finetune.jobs.model_name import TRAINED, tuned_name
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, resolve_recipe
 from tests.gateway.running_gateway import Gateway
@@ -34,7 +34,7 @@ class FakeWorker:
     async def validate(self) -> Job:
         """Claim the next job and validate its file, which has twenty examples."""
         job = await self._claim(JobStatus.VALIDATING)
-        kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
+        kind = HYPERPARAMETERS[Method(job.request.method)]
         asked = kind.model_validate(dict(job.request.hyperparameters))
         facts = BaseFacts(16, 256, 64), None if asked.streaming else DataFacts(20, TOKENS)
         recipe = resolve_recipe(asked, Method(job.request.method), *facts, job.request.seed)

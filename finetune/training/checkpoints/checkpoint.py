@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
+from loragate.peft_format.classification import Task
 
 OPTIMIZER, RUN, TRAINER_STATE = "optimizer.safetensors", "run.json", "trainer_state.json"
-ADAPTER = "adapter_model.safetensors"
+ADAPTER, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _TORCH_RNG, _CUDA_RNG = "rng.torch", "rng.cuda"
 
 _OnWritten = Callable[[Path], None]
@@ -40,6 +41,7 @@ class AdapterState:
 
     tensors: dict[str, Tensor]
     config: PeftConfig
+    labels: dict[str, Any] = field(default_factory=dict)  # a classifier's, further fields of the config
 
     @classmethod
     def capture(cls, model: PeftModel) -> "AdapterState":
@@ -47,12 +49,23 @@ class AdapterState:
         config = copy(model.active_peft_config)
         config.inference_mode = True
         # By default PEFT compares the vocabulary with that of the model at the path in the config.
-        return cls(to_host(get_peft_model_state_dict(model, save_embedding_layers=False)), config)
+        tensors = to_host(get_peft_model_state_dict(model, save_embedding_layers=False))
+        return cls(tensors, config, _labels(model) if config.task_type == Task.SEQUENCE else {})
 
     def write(self, folder: Path) -> None:
         """Write PEFT's two files."""
         save_file(self.tensors, folder / ADAPTER, metadata={"format": "pt"})
         self.config.save_pretrained(str(folder))
+        if self.labels:
+            place = folder / CONFIG
+            place.write_text(json.dumps({**json.loads(place.read_text()), **self.labels}, indent=2))
+
+
+def _labels(model: PeftModel) -> dict[str, Any]:
+    """Return the fields of transformers' config that PEFT's does not have."""
+    config: Any = model.get_base_model().config
+    names = {str(number): label for number, label in config.id2label.items()}
+    return {"id2label": names, "problem_type": config.problem_type}
 
 
 @dataclass(frozen=True)

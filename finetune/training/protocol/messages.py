@@ -17,6 +17,10 @@ class Metrics:
     token_accuracy: float | None = None
     valid_loss: float | None = None
     valid_token_accuracy: float | None = None
+    valid_accuracy: float | None = None  # these four of a classifier
+    valid_macro_f1: float | None = None
+    valid_mse: float | None = None
+    valid_pearson: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,12 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The adapter is in this subfolder of the run's folder. Final."""
+    """The adapter is in this subfolder of the run's folder. Final. `evaluation` is a classifier's, on the validation
+    data; see `classifier_metrics`."""
 
     steps: int
     folder: str
+    evaluation: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from loragate.finetune.data.streaming_token_file import POLL_SECONDS
 from loragate.finetune.training.protocol.messages import Metrics
+from loragate.finetune.training.trainers.classifier_metrics import SCALARS
 from loragate.finetune.training.trainers.trainer_arguments import known_steps
 
 _POLLS_BEFORE_REPORT = 20  # without a step between them
@@ -42,6 +43,11 @@ class RunCallback(TrainerCallback):
         self._on_waiting = on_waiting
         self._polls = 0
         self._step = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run is to end early."""
+        return self._stop.is_set()
 
     def pause(self) -> None:
         """Wait a moment for data. Raise Interrupted as soon as the run is to stop."""
@@ -109,4 +115,5 @@ def _metrics(logs: dict[str, Any], step: int, steps: int | None, epoch: float) -
         token_accuracy=logs.get("mean_token_accuracy"),
         valid_loss=logs.get("eval_loss"),
         valid_token_accuracy=logs.get("eval_mean_token_accuracy"),
+        **{f"valid_{name}": logs.get(f"eval_{name}") for name in SCALARS},
     )

@@ -1,4 +1,4 @@
-"""What both methods share: a run's inputs, and the arguments of TRL's trainers."""
+"""What all methods share: a run's inputs, and the arguments of trainers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +62,12 @@ def early_stopping(recipe: Recipe, run: Run) -> list[EarlyStoppingCallback]:
     return [EarlyStoppingCallback(recipe.early_stopping_patience)]
 
 
-def training_arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
-    """Return transformers' TrainingArguments."""
+def training_arguments(
+    recipe: Recipe, run: Run, rows_together: int, *, validated: bool | None = None
+) -> dict[str, Any]:
+    """Return transformers' TrainingArguments. `validated`: there is data to evaluate on; None: where the run has a
+    file of it."""
+    validated = run.validated if validated is None else validated
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
     return {
         "output_dir": str(run.folder),
@@ -86,7 +90,7 @@ def training_arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str
         "logging_nan_inf_filter": False,
         "save_strategy": "steps",
         "save_steps": run.checkpoint_steps,
-        "eval_strategy": "steps" if run.validated else "no",
+        "eval_strategy": "steps" if validated else "no",
         "eval_steps": run.checkpoint_steps,
         "prediction_loss_only": True,
         "remove_unused_columns": False,
@@ -94,7 +98,7 @@ def training_arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str
         "disable_tqdm": True,
         "report_to": [],  # see reporting.py
         "run_name": run.name or None,
-        **(best if run.validated else {}),
+        **(best if validated else {}),
     }
 
 

@@ -13,6 +13,7 @@ JOB: dict[str, Any] = {
     "created_at": 1_772_357_400,
     "error": None,
     "estimated_finish": None,
+    "evaluation": None,
     "fine_tuned_model": f"ft:{BASE}:acme:support:U0vW2xYz",
     "finished_at": 1_772_361_000,
     "hyperparameters": _OPENAIS,

@@ -211,6 +211,12 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             "method": {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.1, "batch_size": "auto"}}},
             "seed": 7,
         },
+        "A classifier": {
+            "model": BASE,
+            "training_file": FILE,
+            "method": {"type": "classify", "classify": {"hyperparameters": {"n_epochs": 3, "validation_split": 0.2}}},
+            "suffix": "topics",
+        },
         "Explicit hyperparameters": {
             "model": BASE,
             "training_file": FILE,

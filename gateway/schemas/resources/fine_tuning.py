@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.data.formats import Method
+from loragate.finetune.jobs.hyperparameters import ClassifyHyperparameters, DpoHyperparameters, Hyperparameters
 from loragate.finetune.jobs.model_name import SUFFIX
 from loragate.prompts.bodies import Body, field_error
 
@@ -28,16 +29,23 @@ class DpoMethod(Body):
     hyperparameters: DpoHyperparameters = Field(default_factory=DpoHyperparameters)
 
 
+class ClassifyMethod(Body):
+    """Trains a head for labels on texts or chats with their labels."""
+
+    hyperparameters: ClassifyHyperparameters = Field(default_factory=ClassifyHyperparameters)
+
+
 class FineTuningMethod(Body):
     """The training method. The field that `type` names contains its hyperparameters."""
 
-    type: Literal["supervised", "dpo"]
+    type: Literal["supervised", "dpo", "classify"]
     supervised: SupervisedMethod | None = None
     dpo: DpoMethod | None = None
+    classify: ClassifyMethod | None = None
 
     @model_validator(mode="after")
     def _is_one_method(self) -> "FineTuningMethod":
-        for name in ("supervised", "dpo"):
+        for name in Method:
             if name != self.type and getattr(self, name) is not None:
                 raise field_error(name, f"`type` is {self.type}; give the hyperparameters there")
         return self
@@ -78,6 +86,15 @@ class JobCreate(Body):
             raise field_error(f"{self.path}.early_stopping_patience", words)
         return self
 
+    @model_validator(mode="after")
+    def _is_validated_once(self) -> "JobCreate":
+        asked = self.asked
+        holds_out = isinstance(asked, ClassifyHyperparameters) and asked.validation_split not in ("auto", 0)
+        if holds_out and self.validation_file is not None:
+            words = "with a `validation_file`, no examples are held out: leave it out"
+            raise field_error(f"{self.path}.validation_split", words)
+        return self
+
     @property
     def kind(self) -> str:
         """The method's type."""
@@ -90,6 +107,8 @@ class JobCreate(Body):
             return self.hyperparameters or Hyperparameters()
         if self.method.type == "dpo":
             return (self.method.dpo or DpoMethod()).hyperparameters
+        if self.method.type == "classify":
+            return (self.method.classify or ClassifyMethod()).hyperparameters
         return (self.method.supervised or SupervisedMethod()).hyperparameters
 
     @property

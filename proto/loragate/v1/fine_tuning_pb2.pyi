@@ -31,14 +31,16 @@ class CreateFineTuningJobRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., training_file: _Optional[str] = ..., validation_file: _Optional[str] = ..., method: _Optional[_Union[FineTuningMethod, _Mapping]] = ..., suffix: _Optional[str] = ..., seed: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class FineTuningMethod(_message.Message):
-    __slots__ = ("type", "supervised", "dpo")
+    __slots__ = ("type", "supervised", "dpo", "classify")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     SUPERVISED_FIELD_NUMBER: _ClassVar[int]
     DPO_FIELD_NUMBER: _ClassVar[int]
+    CLASSIFY_FIELD_NUMBER: _ClassVar[int]
     type: str
     supervised: FineTuningMethodFields
     dpo: FineTuningMethodFields
-    def __init__(self, type: _Optional[str] = ..., supervised: _Optional[_Union[FineTuningMethodFields, _Mapping]] = ..., dpo: _Optional[_Union[FineTuningMethodFields, _Mapping]] = ...) -> None: ...
+    classify: FineTuningMethodFields
+    def __init__(self, type: _Optional[str] = ..., supervised: _Optional[_Union[FineTuningMethodFields, _Mapping]] = ..., dpo: _Optional[_Union[FineTuningMethodFields, _Mapping]] = ..., classify: _Optional[_Union[FineTuningMethodFields, _Mapping]] = ...) -> None: ...
 
 class FineTuningMethodFields(_message.Message):
     __slots__ = ("hyperparameters",)
@@ -47,7 +49,7 @@ class FineTuningMethodFields(_message.Message):
     def __init__(self, hyperparameters: _Optional[_Union[FineTuningHyperparameters, _Mapping]] = ...) -> None: ...
 
 class FineTuningHyperparameters(_message.Message):
-    __slots__ = ("n_epochs", "batch_size", "learning_rate_multiplier", "lora_rank", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules", "quantization", "max_length", "packing", "lr_scheduler", "warmup_ratio", "weight_decay", "max_grad_norm", "early_stopping_patience", "beta", "streaming", "n_steps")
+    __slots__ = ("n_epochs", "batch_size", "learning_rate_multiplier", "lora_rank", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules", "quantization", "max_length", "packing", "lr_scheduler", "warmup_ratio", "weight_decay", "max_grad_norm", "early_stopping_patience", "beta", "streaming", "n_steps", "validation_split")
     N_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +70,7 @@ class FineTuningHyperparameters(_message.Message):
     BETA_FIELD_NUMBER: _ClassVar[int]
     STREAMING_FIELD_NUMBER: _ClassVar[int]
     N_STEPS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_SPLIT_FIELD_NUMBER: _ClassVar[int]
     n_epochs: int
     batch_size: int
     learning_rate_multiplier: float
@@ -88,10 +91,11 @@ class FineTuningHyperparameters(_message.Message):
     beta: float
     streaming: bool
     n_steps: int
-    def __init__(self, n_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., learning_rate_multiplier: _Optional[float] = ..., lora_rank: _Optional[int] = ..., lora_alpha: _Optional[int] = ..., lora_dropout: _Optional[float] = ..., use_rslora: bool = ..., use_dora: bool = ..., target_modules: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ..., max_length: _Optional[int] = ..., packing: bool = ..., lr_scheduler: _Optional[str] = ..., warmup_ratio: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., early_stopping_patience: _Optional[int] = ..., beta: _Optional[float] = ..., streaming: bool = ..., n_steps: _Optional[int] = ...) -> None: ...
+    validation_split: float
+    def __init__(self, n_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., learning_rate_multiplier: _Optional[float] = ..., lora_rank: _Optional[int] = ..., lora_alpha: _Optional[int] = ..., lora_dropout: _Optional[float] = ..., use_rslora: bool = ..., use_dora: bool = ..., target_modules: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ..., max_length: _Optional[int] = ..., packing: bool = ..., lr_scheduler: _Optional[str] = ..., warmup_ratio: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., early_stopping_patience: _Optional[int] = ..., beta: _Optional[float] = ..., streaming: bool = ..., n_steps: _Optional[int] = ..., validation_split: _Optional[float] = ...) -> None: ...
 
 class FineTuningJob(_message.Message):
-    __slots__ = ("id", "object", "created_at", "error", "estimated_finish", "fine_tuned_model", "finished_at", "hyperparameters", "metadata", "method", "model", "organization_id", "progress", "result_files", "seed", "start_version", "status", "trained_tokens", "training_file", "validation_file")
+    __slots__ = ("id", "object", "created_at", "error", "estimated_finish", "fine_tuned_model", "finished_at", "hyperparameters", "metadata", "method", "model", "organization_id", "progress", "result_files", "seed", "start_version", "status", "trained_tokens", "training_file", "validation_file", "evaluation")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +123,7 @@ class FineTuningJob(_message.Message):
     TRAINED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FILE_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FILE_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
     id: str
     object: str
     created_at: int
@@ -139,7 +144,48 @@ class FineTuningJob(_message.Message):
     trained_tokens: int
     training_file: str
     validation_file: str
-    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., created_at: _Optional[int] = ..., error: _Optional[_Union[FineTuningError, _Mapping]] = ..., estimated_finish: _Optional[int] = ..., fine_tuned_model: _Optional[str] = ..., finished_at: _Optional[int] = ..., hyperparameters: _Optional[_Union[FineTuningHyperparameters, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., method: _Optional[_Union[FineTuningMethod, _Mapping]] = ..., model: _Optional[str] = ..., organization_id: _Optional[str] = ..., progress: _Optional[_Union[FineTuningProgress, _Mapping]] = ..., result_files: _Optional[_Iterable[str]] = ..., seed: _Optional[int] = ..., start_version: _Optional[_Union[FineTuningStart, _Mapping]] = ..., status: _Optional[str] = ..., trained_tokens: _Optional[int] = ..., training_file: _Optional[str] = ..., validation_file: _Optional[str] = ...) -> None: ...
+    evaluation: FineTuningEvaluation
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., created_at: _Optional[int] = ..., error: _Optional[_Union[FineTuningError, _Mapping]] = ..., estimated_finish: _Optional[int] = ..., fine_tuned_model: _Optional[str] = ..., finished_at: _Optional[int] = ..., hyperparameters: _Optional[_Union[FineTuningHyperparameters, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., method: _Optional[_Union[FineTuningMethod, _Mapping]] = ..., model: _Optional[str] = ..., organization_id: _Optional[str] = ..., progress: _Optional[_Union[FineTuningProgress, _Mapping]] = ..., result_files: _Optional[_Iterable[str]] = ..., seed: _Optional[int] = ..., start_version: _Optional[_Union[FineTuningStart, _Mapping]] = ..., status: _Optional[str] = ..., trained_tokens: _Optional[int] = ..., training_file: _Optional[str] = ..., validation_file: _Optional[str] = ..., evaluation: _Optional[_Union[FineTuningEvaluation, _Mapping]] = ...) -> None: ...
+
+class FineTuningEvaluation(_message.Message):
+    __slots__ = ("problem_type", "examples", "accuracy", "macro_f1", "mse", "pearson", "labels", "confusion_matrix")
+    PROBLEM_TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    MACRO_F1_FIELD_NUMBER: _ClassVar[int]
+    MSE_FIELD_NUMBER: _ClassVar[int]
+    PEARSON_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    CONFUSION_MATRIX_FIELD_NUMBER: _ClassVar[int]
+    problem_type: str
+    examples: int
+    accuracy: float
+    macro_f1: float
+    mse: float
+    pearson: float
+    labels: _containers.RepeatedCompositeFieldContainer[FineTuningLabelEvaluation]
+    confusion_matrix: _containers.RepeatedCompositeFieldContainer[FineTuningConfusionRow]
+    def __init__(self, problem_type: _Optional[str] = ..., examples: _Optional[int] = ..., accuracy: _Optional[float] = ..., macro_f1: _Optional[float] = ..., mse: _Optional[float] = ..., pearson: _Optional[float] = ..., labels: _Optional[_Iterable[_Union[FineTuningLabelEvaluation, _Mapping]]] = ..., confusion_matrix: _Optional[_Iterable[_Union[FineTuningConfusionRow, _Mapping]]] = ...) -> None: ...
+
+class FineTuningLabelEvaluation(_message.Message):
+    __slots__ = ("label", "examples", "precision", "recall", "f1")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    RECALL_FIELD_NUMBER: _ClassVar[int]
+    F1_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    examples: int
+    precision: float
+    recall: float
+    f1: float
+    def __init__(self, label: _Optional[str] = ..., examples: _Optional[int] = ..., precision: _Optional[float] = ..., recall: _Optional[float] = ..., f1: _Optional[float] = ...) -> None: ...
+
+class FineTuningConfusionRow(_message.Message):
+    __slots__ = ("examples",)
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    examples: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, examples: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FineTuningError(_message.Message):
     __slots__ = ("code", "message", "param")

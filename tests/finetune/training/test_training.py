@@ -18,7 +18,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from thinned import thinned
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
@@ -198,7 +198,10 @@ def test_a_checkpoint_is_an_adapter_that_peft_reads_and_contains_no_pickle(
     assert {path.suffix for path in last.iterdir()} == {".json", ".safetensors"}
     assert len(checkpoints_in(tmp_path / "run")) == 2
     ids = torch.arange(3, 12)[None]
-    read = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), last)
+    if method is Method.CLASSIFY:
+        read = PeftModel.from_pretrained(AutoModelForSequenceClassification.from_pretrained(base, num_labels=2), last)
+    else:
+        read = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), last)
     with torch.no_grad():
         torch.testing.assert_close(read(ids).logits, model.eval()(ids).logits, rtol=1e-4, atol=1e-4)
     assert any(
@@ -207,7 +210,10 @@ def test_a_checkpoint_is_an_adapter_that_peft_reads_and_contains_no_pickle(
     )
 
 
-@pytest.mark.parametrize("method", [Method.SUPERVISED, pytest.param(Method.DPO, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "method",
+    [Method.SUPERVISED, *(pytest.param(method, marks=pytest.mark.long) for method in (Method.DPO, Method.CLASSIFY))],
+)
 def test_with_validation_data_the_best_checkpoint_is_the_result_and_is_kept(
     base: Path, tokens: TokenFile, method: Method, tmp_path: Path
 ) -> None:
