@@ -43,10 +43,15 @@ class World:
             return (await scope.files.create(facts, io.BytesIO(content), len(content))).id
 
     async def job(
-        self, training_file: str, start: JobStart | None = None, valid: str | None = None, **hyperparameters: Any
+        self,
+        training_file: str,
+        start: JobStart | None = None,
+        valid: str | None = None,
+        method: str = "supervised",
+        **hyperparameters: Any,
     ) -> Job:
         request = JobRequest(
-            method="supervised",
+            method=method,
             model=self.manifest.model_id,
             training_file=training_file,
             validation_file=valid,
