@@ -57,7 +57,7 @@ def _check_classifiable(body: JobCreate, base: BaseModel) -> None:
             f"Invalid 'method.type': this server serves no head for labels of texts ({Task.SEQUENCE}) on its base "
             f"model, '{base.id}'."
         )
-        raise InvalidRequest(words, param="method.type", code="unsupported_method")
+        raise InvalidRequest(words, param="method.type", code="invalid_value")
     if body.model != base.id:
         words = f"Invalid 'model': a classifier starts from the base model, '{base.id}', not from an adapter."
         raise InvalidRequest(words, param="model", code="invalid_value")

@@ -50,13 +50,13 @@ class FakeWorker:
             await self.run("log_event", job.id, f"Step {step}/{steps}", type="metrics", data=figures)
         return job
 
-    async def succeed(self, job: Job, upload: Any) -> str:
+    async def succeed(self, job: Job, upload: Any, evaluation: Any = None) -> str:
         """Finish the job with an adapter; return its name."""
         name = tuned_name(MODEL_ID, "first", job.request.suffix, job.id)
         await upload(name.adapter)
         async with self.store.tenant(self.tenant_id, write=True) as scope:
             await scope.adapters.set_alias(name.adapter, TRAINED, [AliasTarget(1)])
-        await self.run("succeed", job.id, name.model, "file-results")
+        await self.run("succeed", job.id, name.model, "file-results", evaluation)
         return name.model
 
     async def fail(self, job: Job) -> None:

@@ -20,8 +20,14 @@ from loragate.panel.parts.notify import notify_error, run_and_notify
 _METHODS = {
     "supervised": "Learn from example answers (supervised)",
     "dpo": "Learn from preferred and rejected answers (DPO)",
+    "classify": "Learn the labels of texts (classifier)",
 }
-_PREFERENCE_FORMATS = ("preference", "text preference")
+_METHODS_BY_FORMAT = {
+    "preference": "dpo",
+    "text preference": "dpo",
+    "labelled text": "classify",
+    "labelled chat": "classify",
+}
 _FRACTIONS = ("learning_rate_multiplier", "beta")
 
 
@@ -58,7 +64,7 @@ class _CreationDialog:
             if format:
                 self._uploading.add(field)
             if field == "training_file" and format:
-                self._set_method("dpo" if format in _PREFERENCE_FORMATS else "supervised")
+                self._set_method(_METHODS_BY_FORMAT.get(format, "supervised"))
 
         def sent(status: int, document: Json) -> None:
             self._uploading.discard(field)

@@ -4,6 +4,7 @@ import asyncio
 from urllib.parse import quote
 
 from loragate.panel.api import Json, path
+from loragate.panel.pages.jobs.evaluation import show_evaluation
 from loragate.panel.pages.jobs.list import ENDED, progress_words
 from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.async_region import AsyncRegion
@@ -75,7 +76,8 @@ class _Job:
                 tag("p", job["error"]["message"], classes="grow").style("white-space: pre-wrap")
         self._progress(job)
         self._plots(sorted((e["data"] for e in events if e["type"] == "metrics"), key=lambda data: data["step"]))
-        self._checkpoints(checkpoints)
+        show_evaluation(job["evaluation"])
+        self._checkpoints(job, checkpoints)
         with tag("section", classes="stack"):
             tag("h2", "Events")
             self._messages([event for event in events if event["type"] == "message"])
@@ -86,11 +88,7 @@ class _Job:
             heading(job["fine_tuned_model"] or self._id, words, back=("Fine-tuning", "/fine-tuning"))
             with div("actions"):
                 if job["fine_tuned_model"] and job["status"] == "succeeded" and self._context.caller.may("inference"):
-                    link(
-                        "Open in the playground",
-                        f"/playground?model={quote(job['fine_tuned_model'], safe='')}",
-                        "button primary",
-                    )
+                    link("Open in the playground", _playground(job, job["fine_tuned_model"]), "button primary")
                 if job["status"] == "paused":
                     button("Resume", lambda: self._act("resume", "The job continues."), "primary")
                 elif job["status"] not in ENDED:
@@ -129,7 +127,7 @@ class _Job:
                     chart.curve("Learning rate by step, in thousandths", rates)
                     muted("By step, in thousandths.", "small")
 
-    def _checkpoints(self, checkpoints: list[Json]) -> None:
+    def _checkpoints(self, job: Json, checkpoints: list[Json]) -> None:
         if not checkpoints:
             return
         columns = [
@@ -138,7 +136,7 @@ class _Job:
             Column[Json]("Validation loss", lambda row: _figure(row["metrics"], "valid_loss"), "number"),
         ]
         if self._context.caller.may("inference"):
-            columns.append(Column[Json]("", _try_it, "end"))
+            columns.append(Column[Json]("", lambda row: _try_it(job, row), "end"))
         with tag("section", classes="stack"):
             tag("h2", "Checkpoints")
             with div("card flush"):
@@ -162,11 +160,17 @@ def _curve(steps: list[Json], figure: str) -> list[tuple[float, float]]:
     return [(step["step"], float(step[figure])) for step in steps if step.get(figure) is not None]
 
 
-def _try_it(row: Json) -> None:
+def _playground(job: Json, model: str) -> str:
+    """Return the page on which the job's models are tried."""
+    page = "classify" if job["method"]["type"] == "classify" else "playground"
+    return f"/{page}?model={quote(model, safe='')}"
+
+
+def _try_it(job: Json, row: Json) -> None:
     name = row["fine_tuned_model_checkpoint"]
     with div("row-of"):
         if name:
-            link("Open in the playground", f"/playground?model={quote(name, safe='')}", "button small")
+            link("Open in the playground", _playground(job, name), "button small")
 
 
 def _figure(metrics: Json, name: str) -> str:

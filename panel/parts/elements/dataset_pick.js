@@ -3,10 +3,16 @@
 const FORMATS = {
   chat: ["messages"], completion: ["prompt", "completion"], text: ["text"],
   preference: ["input", "preferred_output", "non_preferred_output"], "text preference": ["prompt", "chosen", "rejected"],
+  "labelled text": ["text", "label"], "labelled chat": ["messages", "label"],
 };
 const MAX_PROBLEMS = 20, MAX_SHOWN = 3, MAX_LINE = 4 << 20, MAX_LETTERS = 600, MAX_TURNS = 6;
 
-function formatsOf(line) { return Object.keys(FORMATS).filter((format) => FORMATS[format].every((field) => field in line)); }
+// Returns the formats whose fields the line has; a label decides between two.
+function formatsOf(line) {
+  const found = Object.keys(FORMATS).filter((format) => FORMATS[format].every((field) => field in line));
+  const labelled = found.filter((format) => format.startsWith("labelled"));
+  return labelled.length ? labelled : found;
+}
 
 function problemOf(line, format) {
   if (line === null || typeof line !== "object" || Array.isArray(line)) return "it is not an object";
@@ -69,6 +75,8 @@ function answerOf(output) { return wordsOf(Array.isArray(output) ? output[0]?.co
 
 // Returns the parts of an example, each with a name and a text.
 function partsOf(line, format) {
+  if (format.startsWith("labelled"))
+    return [...(format === "labelled chat" ? turnsOf(line.messages) : [["text", wordsOf(line.text)]]), ["label", wordsOf(line.label)]];
   if (format === "chat") return turnsOf(line.messages);
   if (format === "text") return [["text", wordsOf(line.text)]];
   if (format === "completion") return [["prompt", wordsOf(line.prompt)], ["completion", wordsOf(line.completion)]];

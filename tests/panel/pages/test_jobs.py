@@ -1,6 +1,7 @@
 """Fine-tuning from a file to a job; no worker runs here, so jobs wait."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,6 +137,30 @@ def test_a_file_of_preferences_is_trained_with_dpo(signed_in: Callable[..., Page
     with world.api() as api:
         method = api.get("/v1/fine_tuning/jobs").json()["data"][0]["method"]
     assert (method["type"], method["dpo"]["hyperparameters"]["beta"]) == ("dpo", 0.25)
+
+
+def test_labelled_texts_become_a_classifier_with_a_confusion_matrix(
+    signed_in: Callable[..., Page], world: World
+) -> None:
+    page = signed_in(path="/fine-tuning")
+    page.get_by_role("button", name="New job").click()
+    dialog = page.get_by_role("dialog")
+    lines = [json.dumps({"text": f"{n}?", "label": "<b>a</b>" if n % 2 else "b"}) for n in range(12)]
+    with page.expect_response("**/transfer/files") as sent:
+        page.get_by_label("Training file").set_input_files(_file(world.folder, "topics.jsonl", lines))
+    assert sent.value.status == 200
+    expect(dialog.get_by_text("12 examples, labelled text")).to_be_visible()
+    expect(dialog.get_by_text("<b>a</b>", exact=True).first).to_be_visible()
+    page.get_by_role("button", name="Create job", exact=True).click()
+    page.wait_for_url("**/fine-tuning/ftjob-*")
+    with world.api() as api:
+        assert api.get("/v1/fine_tuning/jobs").json()["data"][0]["method"]["type"] == "classify"
+    world.gateway.classifier_trained()
+    matrix = page.get_by_role("region", name="Confusion matrix")
+    expect(matrix.get_by_role("row", name="b 1 2 67%", exact=True)).to_be_visible()
+    expect(matrix.get_by_role("columnheader", name="<b>a</b>")).to_be_visible()
+    expect(page.get_by_label("Evaluation")).to_contain_text("Accuracy0.750")
+    expect(page.get_by_role("link", name="Open in the playground")).to_have_attribute("href", re.compile("^/classify"))
 
 
 def test_a_file_is_never_read_as_a_whole(signed_in: Callable[..., Page], world: World) -> None:

@@ -15,7 +15,7 @@ from tests.gateway.routes.inference.test_openai_types import read
 from tests.gateway.running_gateway import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
-OURS = ("progress", "start_version", *Hyperparameters.model_fields)
+OURS = ("evaluation", "progress", "start_version", *Hyperparameters.model_fields)
 
 
 @pytest.fixture

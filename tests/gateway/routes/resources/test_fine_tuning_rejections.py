@@ -68,6 +68,7 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"method": {}}, "method.type"),
     ({"method": {"type": "reinforcement"}}, "method.type"),
     ({"method": {"type": "reinforcement", "reinforcement": {}}}, "method.type"),
+    ({"method": {"type": "classify"}}, "method.type"),  # this base model takes no head for labels
     ({"method": {"type": "supervised", "dpo": {}}}, "method.dpo"),
     ({"method": {"type": "dpo", "supervised": {}}}, "method.supervised"),
     ({"method": {"type": "supervised", "supervised": {"n_epochs": 3}}}, "method.supervised.n_epochs"),
