@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from page_reader import Reader, variables
 from running_server import ADMIN_KEY, RunningServer, clean_environment, client, ok, upload
 from signed_adapters import new_key, write_public_key
-from snippets import NOT_RUN, Block, blocks
+from snippets import NOT_RUN, ROOT, Block, blocks
 from tiny_models import add_adapter, add_classifier
 
 from tests.e2e.conftest import Tiny
@@ -68,6 +68,7 @@ def files(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_classifier(tiny.model, folder / "topics", 6, 2, id2label={"0": "billing", "1": "technical"})
     for name in ("support", "first", "more"):
         (folder / f"{name}.jsonl").write_text(examples(16))
+    shutil.copy(ROOT / "examples" / "topics.jsonl", folder)
     for name, count in (("requests", 4), ("many", 2000)):
         (folder / f"{name}.jsonl").write_text(requests(count))
     authority = Authority()
