@@ -77,7 +77,8 @@ def _run(assignment: Assignment, stop: threading.Event, throttle: Throttle, out:
         limit_memory(assignment.settings.memory_bytes)
     streaming = assignment.recipe.streaming
     tokens = StreamingTokenFile(assignment.train) if streaming else TokenFile(assignment.train)
-    model = _adapted_model(assignment, tokens, device)
+    facts = label_facts(tokens) if isinstance(tokens, TokenFile) else None
+    model = _adapted_model(assignment, device, None if facts is None else LabelSet.of(facts))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
     run = Run(
         folder=assignment.folder,
@@ -110,13 +111,12 @@ def _earlier_metrics(folder: Path) -> list[Metrics]:
     return recorded_metrics(read_trainer_state(done[-1])) if done else []
 
 
-def _adapted_model(assignment: Assignment, tokens: TokenFile | StreamingTokenFile, device: torch.device) -> PeftModel:
+def _adapted_model(assignment: Assignment, device: torch.device, labels: LabelSet | None = None) -> PeftModel:
     base = load_base(assignment.base, assignment.recipe.quantization, device)
     torch.manual_seed(assignment.recipe.seed)
     if assignment.start is not None:
         return continued_adapter(base, assignment.recipe, assignment.start)
-    facts = label_facts(tokens) if isinstance(tokens, TokenFile) else None
-    return new_adapter(base, assignment.recipe, None if facts is None else LabelSet.of(facts))
+    return new_adapter(base, assignment.recipe, labels)
 
 
 def read_commands(commands: TextIO, stop: threading.Event, throttle: Throttle) -> None:
