@@ -58,6 +58,7 @@ class TenantLimits(Limits):
     batch_tokens_per_day: int | None = None
     max_training_sessions: int | None = None
     max_training_runs: int | None = None
+    max_stored_responses: int | None = None
 
 
 UNLIMITED = Limits()

@@ -1,7 +1,7 @@
 """Quotas of what a tenant stores, checked before bytes are written.
 
 Bytes count from before they are written until they are removed, those of all objects: living or deleted adapters
-and files, uploads that were cancelled, and the runs of jobs.
+and files, uploads that were cancelled, the runs of jobs, and stored responses and conversations.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.tables.adapters import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.tables.blobs import AdapterBlobRow
 from loragate.adapter_store.tables.files import FilePieceRow, FileUploadRow, UploadStatus
+from loragate.adapter_store.tables.responses import ConversationRow, StoredResponseRow
 from loragate.adapter_store.tables.tenants import TenantRow
 from loragate.adapter_store.timestamps import utc_now
 
@@ -58,6 +59,22 @@ async def check_storage(session: AsyncSession, limits: TenantLimits | None = Non
     await _check_storage(session, limits or await limits_of(session))
 
 
+async def check_stored_responses(session: AsyncSession, more: int = 0) -> None:
+    """Raise Conflict if the tenant stores more responses and conversations, with `more` new ones, than it may."""
+    most = (await limits_of(session)).max_stored_responses
+    if most is None:
+        return
+    counts = (select(func.count(StoredResponseRow.id)), select(func.count(ConversationRow.id)))
+    would_be = sum([await session.scalar(query) or 0 for query in counts]) + more
+    if would_be > most:
+        raise Conflict(
+            f"This tenant may store {most} responses and conversations (max_stored_responses), and this would make it "
+            f"{would_be}; delete some first.",
+            code="quota_exceeded",
+            param="store",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """The bytes that a tenant may store: `left` of at `most`. None: any number."""
@@ -86,7 +103,7 @@ async def _check_adapters(session: AsyncSession, limits: TenantLimits, more: int
 async def _check_storage(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:
     if limits.max_storage_bytes is not None:
         used = await _bytes(session) + more
-        _require_at_most(limits.max_storage_bytes, used, "bytes of adapters and files", "max_storage_bytes")
+        _require_at_most(limits.max_storage_bytes, used, "bytes of adapters, files and responses", "max_storage_bytes")
     if limits.max_objects is not None:
         _require_at_most(limits.max_objects, await _objects(session) + more, "objects", "max_objects")
 
@@ -94,7 +111,7 @@ async def _check_storage(session: AsyncSession, limits: TenantLimits, more: int 
 async def _bytes(session: AsyncSession) -> int:
     """Return the bytes that exist, or that are being written, and those that pending uploads have announced."""
     used = 0
-    for stored in (AdapterBlobRow, FilePieceRow):
+    for stored in (AdapterBlobRow, FilePieceRow, StoredResponseRow, ConversationRow):
         used += int(await session.scalar(select(func.sum(stored.size_bytes))) or 0)
     upload, piece = FileUploadRow, FilePieceRow
     pending = (

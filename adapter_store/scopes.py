@@ -25,6 +25,11 @@ from loragate.adapter_store.publishing.all_published import PublishedAdapters
 from loragate.adapter_store.publishing.publisher import Publisher
 from loragate.adapter_store.publishing.quarantine import Quarantine
 from loragate.adapter_store.publishing.signing import TenantSignatures
+from loragate.adapter_store.responses.conversations import ConversationRepository
+from loragate.adapter_store.responses.lease import ResponseLease
+from loragate.adapter_store.responses.queue import ResponseQueue
+from loragate.adapter_store.responses.repository import ResponseRepository
+from loragate.adapter_store.responses.resealing import Resealing
 from loragate.adapter_store.tenants.repository import TenantRepository
 from loragate.adapter_store.training.admin_runs import AdminTrainingRuns
 from loragate.adapter_store.training.checkpoints import TrainingCheckpoints
@@ -55,6 +60,10 @@ class TenantScope:
     run_snapshots: RunSnapshots
     batches: BatchRepository
     batch_lease: BatchLease
+    responses: ResponseRepository
+    response_lease: ResponseLease
+    conversations: ConversationRepository
+    resealing: Resealing
     training_sessions: TrainingSessions
     training_runs: TrainingRuns
     training_checkpoints: TrainingCheckpoints
@@ -78,6 +87,7 @@ class AdminScope:
     job_queue: JobQueue
     jobs: AdminJobs
     batch_queue: BatchQueue
+    response_queue: ResponseQueue
     training_queue: TrainingQueue
     training_runs: AdminTrainingRuns
     audit: AuditLog

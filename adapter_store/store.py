@@ -46,6 +46,12 @@ from loragate.adapter_store.publishing.publisher import Publisher
 from loragate.adapter_store.publishing.quarantine import CorruptBlob, Quarantine, find_damage, verified
 from loragate.adapter_store.publishing.signing import TenantSignatures
 from loragate.adapter_store.publishing.staging import Stage
+from loragate.adapter_store.responses.conversations import ConversationRepository
+from loragate.adapter_store.responses.lease import ResponseLease
+from loragate.adapter_store.responses.queue import ResponseQueue
+from loragate.adapter_store.responses.repository import ResponseRepository
+from loragate.adapter_store.responses.resealing import Resealing
+from loragate.adapter_store.responses.sealing import TenantSeal
 from loragate.adapter_store.scopes import AdminScope, TenantScope
 from loragate.adapter_store.signatures.policy import UNSIGNED, SignaturePolicy
 from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_RETENTION, SweepReport, sweep
@@ -154,6 +160,7 @@ class Store:
             job_lease = JobLease(session)
             signatures = TenantSignatures(session, self._signatures)
             states = StoredStates(session, blobs, self._stage)
+            seal = TenantSeal(self._secret_keys, tenant_id)
             yield TenantScope(
                 adapters=adapters,
                 quarantine=Quarantine(session, blobs, audit),
@@ -177,6 +184,10 @@ class Store:
                 run_snapshots=RunSnapshots(session, blobs.pieces, job_lease),
                 batches=BatchRepository(session, audit),
                 batch_lease=BatchLease(session),
+                responses=ResponseRepository(session, audit, seal),
+                response_lease=ResponseLease(session, seal),
+                conversations=ConversationRepository(session, audit, seal),
+                resealing=Resealing(session, seal),
                 training_sessions=TrainingSessions(session, audit),
                 training_runs=TrainingRuns(session, audit),
                 training_checkpoints=TrainingCheckpoints(session, audit, states),
@@ -214,6 +225,7 @@ class Store:
                 job_queue=JobQueue(session),
                 jobs=AdminJobs(session),
                 batch_queue=BatchQueue(session),
+                response_queue=ResponseQueue(session),
                 training_queue=TrainingQueue(session),
                 training_runs=AdminTrainingRuns(session, audit),
                 audit=audit,
@@ -234,6 +246,11 @@ class Store:
         finally:
             for tenant_id in changed:
                 await self.notices.announce(tenant_id or own)
+
+    @property
+    def secret_id(self) -> str:
+        """The id of the primary secret."""
+        return self._secret_keys.ids[0]
 
     def check_key(self, key: str) -> Plausibility:
         """Return the result for a key as far as it is known without a query."""

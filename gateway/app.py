@@ -22,6 +22,7 @@ from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.notices import open_notices
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
+from loragate.gateway.background.responses import run_response_retention_loop
 from loragate.gateway.background.retention import run_retention_loop
 from loragate.gateway.background.sweep import run_sweep_loop
 from loragate.gateway.background.training import run_training_retention_loop
@@ -61,6 +62,7 @@ from loragate.gateway.resilience.redis import RedisLink
 from loragate.gateway.resilience.tenant_threads import TenantThreads
 from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.resilience.ttl_cache import TTLCache
+from loragate.gateway.responses.runner import ResponseRunner
 from loragate.gateway.routes import docs, health, metrics
 from loragate.gateway.routes.admin import adapters as admin_adapters
 from loragate.gateway.routes.admin import admin_keys
@@ -78,16 +80,19 @@ from loragate.gateway.routes.inference import (
     messages,
     models,
     responses,
+    stored_responses,
     tokens,
 )
 from loragate.gateway.routes.resources import (
     adapters,
     aliases,
     batches,
+    conversations,
     files,
     fine_tuning,
     imports,
     releases,
+    response_store,
     uploads,
     usage,
     whoami,
@@ -167,13 +172,14 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
 def _routes() -> list[BaseRoute]:
     """Return all routes, the most frequent requests' first, because they are tried in this order. What FastAPI derives
     from them at the first request is the same for all applications of a process."""
-    inference = (chat, completions, messages, responses, embeddings, classification, tokens)
+    inference = (chat, completions, messages, responses, stored_responses, embeddings, classification, tokens)
+    stored = (conversations, response_store)
     tenants = (models, aliases, adapters, releases, imports, files, uploads, batches, fine_tuning, usage, whoami)
     training = (training_sampling, training_commands, training_sessions, training_runs, training_client, hub_tokenizer)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     watched = (watched_runs, admin_training_runs)
     router = APIRouter()
-    for module in (*inference, health, metrics, *tenants, *operators, *watched, *training, docs):
+    for module in (*inference, health, metrics, *tenants, *stored, *operators, *watched, *training, docs):
         router.include_router(module.router)
     return router.routes
 
@@ -284,6 +290,7 @@ async def _open_services(
             )
 
         batch_runner = BatchRunner(preparer(batches=True), generation, prices, config.max_batch_concurrency)
+        response_runner = ResponseRunner(prices, config.responses.max_background)
         admission = Admission(
             shedding=Shedding(FleetLoad(link.fleet).read, config.max_queue_seconds, metrics.shedding),
             rejections=rejections,
@@ -320,6 +327,7 @@ async def _open_services(
             residency=Residency(link.fleet),
             imports=imports,
             batches=batch_runner,
+            responses=response_runner,
             wakeups=wakeups,
             futures=futures,
             samples=samples,
@@ -340,6 +348,8 @@ async def _open_services(
             {
                 "imports": run_resume_loop(services),
                 "batches": batch_runner.run_loop(services),
+                "responses": response_runner.run_loop(services),
+                "response-retention": run_response_retention_loop(store),
                 "futures": futures.run_loop(),
                 "samples": samples.run_renewal_loop(),
                 "training-retention": run_training_retention_loop(store),

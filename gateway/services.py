@@ -62,6 +62,14 @@ class Batches(Protocol):
         ...
 
 
+class BackgroundResponses(Protocol):
+    """The responses that this process runs in the background."""
+
+    def wake(self) -> None:
+        """Look for responses now: one was created, cancelled or deleted."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Created when the application starts, closed when it stops."""
@@ -80,6 +88,7 @@ class Services:
     residency: Residency
     imports: Imports
     batches: Batches
+    responses: BackgroundResponses
     wakeups: Wakeups  # of gateways and trainers on this machine
     futures: Futures
     samples: Samples

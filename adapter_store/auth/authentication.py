@@ -149,6 +149,7 @@ def _principal(key: ApiKeyRow, tenant: TenantRow) -> TenantPrincipal:
         scopes=frozenset(scopes_of(key)),
         limits=tenant.limits,
         key_limits=key.limits,
+        store_responses_by_default=tenant.store_responses_by_default,
     )
 
 

@@ -31,6 +31,7 @@ class TenantPrincipal:
     scopes: frozenset[Scope]
     limits: TenantLimits = UNLIMITED_TENANT
     key_limits: Limits = UNLIMITED
+    store_responses_by_default: bool = False
 
     def __post_init__(self) -> None:
         assert self.tenant_id

@@ -15,6 +15,7 @@ from loragate.adapter_store.tables.admin_keys import AdminKeyRow
 from loragate.adapter_store.tables.audit import AuditRow
 from loragate.adapter_store.tables.batches import BatchRow
 from loragate.adapter_store.tables.jobs import JobRow
+from loragate.adapter_store.tables.responses import ConversationRow, StoredResponseRow
 from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 from loragate.adapter_store.tables.training import TrainingRunRow
 
@@ -27,7 +28,9 @@ Row = TypeVar(
     ApiKeyRow,
     AuditRow,
     BatchRow,
+    ConversationRow,
     JobRow,
+    StoredResponseRow,
     TenantRow,
     TrainingRunRow,
 )

@@ -8,6 +8,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     String,
+    false,
     text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
@@ -32,6 +33,7 @@ class TenantRow(Base):
     weight: Mapped[float]
     limits: Mapped[TenantLimits] = mapped_column(LimitsColumn(TenantLimits), nullable=True)
     signers: Mapped[tuple[str, ...]] = mapped_column(TagsColumn, nullable=True)  # none: the operator's policy holds
+    store_responses_by_default: Mapped[bool] = mapped_column(server_default=false())
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]

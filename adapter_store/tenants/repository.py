@@ -89,6 +89,7 @@ class TenantRepository:
         weight: float | None = None,
         limits: Mapping[str, int | None] | None = None,
         signers: Sequence[str] | None = None,
+        store_responses_by_default: bool | None = None,
     ) -> Tenant:
         """Change the given values; `limits` one by one. Raise Invalid, and Conflict for the name."""
         tenant = await self.get(tenant_id)
@@ -97,13 +98,15 @@ class TenantRepository:
         if weight is not None:
             _check_weight(weight)
         self._signatures.check_names(signers or ())
-        changes = {
+        changes: dict[str, object] = {
             "name": tenant.name if name is None else name,
             "weight": tenant.weight if weight is None else weight,
             "limits": tenant.limits.merged(limits or {}),
             "signers": tenant.signers if signers is None else tuple(signers),
             "updated_at": utc_now(),
         }
+        if store_responses_by_default is not None:
+            changes["store_responses_by_default"] = store_responses_by_default
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(**changes))
         updated = await self.get(tenant_id)
         await self._audit.record_change("tenant.update", _target(tenant_id), tenant_id, tenant, updated)
@@ -158,6 +161,7 @@ def _tenant_of(row: TenantRow) -> Tenant:
         weight=row.weight,
         limits=row.limits,
         signers=row.signers,
+        store_responses_by_default=row.store_responses_by_default,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )

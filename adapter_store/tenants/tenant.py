@@ -18,3 +18,4 @@ class Tenant:
     created_at: datetime
     updated_at: datetime
     signers: tuple[str, ...] = ()
+    store_responses_by_default: bool = False  # of requests that do not say whether their response is stored

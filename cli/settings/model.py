@@ -56,6 +56,7 @@ from loragate.gateway.config.gateway import MIN_RETENTION_DAYS
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.config.prices import Price
+from loragate.gateway.config.responses import ResponsesConfig
 from loragate.gateway.config.tracing import TracingConfig
 
 PREFIX = "LORAGATE_"
@@ -187,6 +188,7 @@ class LimitSettings(BaseModel):
     batch_tokens_per_day: Limit = "unlimited"
     max_training_sessions: Limit = 32
     max_training_runs: Limit = 64
+    max_stored_responses: Limit = 100_000
 
     @property
     def tenant_limits(self) -> TenantLimits:
@@ -262,6 +264,7 @@ class Settings(BaseSettings):
     reasoning_content: bool = False
     oidc: OidcConfig = OidcConfig()
     tracing: TracingConfig = TracingConfig()
+    responses: ResponsesConfig = ResponsesConfig()
     imports: ImportSettings = ImportSettings()
     signatures: SignatureSettings = SignatureSettings()
     panel: PanelSettings = PanelSettings()

@@ -51,6 +51,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             workers=settings.workers,
             sharers=settings.replicas * settings.workers,
             default_limits=settings.limits.tenant_limits,
+            responses=settings.responses,
             imports=settings.imports,
             signatures=load_policy(settings.signatures),
             first_token_deadline_seconds=settings.first_token_deadline_seconds,

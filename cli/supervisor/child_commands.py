@@ -61,6 +61,7 @@ _GATEWAY = (
     "reasoning_content",
     "oidc",
     "tracing",
+    "responses",
     "imports",
     "signatures",
     "prices",

@@ -50,7 +50,7 @@ async def _completion(line: LineRequest) -> Response:
 
 
 async def _response(line: LineRequest) -> Response:
-    body = _whole(validated(ResponseRequest, line.body))
+    body = _stateless(_whole(validated(ResponseRequest, line.body)))
     with renamed_fields():
         generation = await line.preparer.chat(line.caller, chat_request(body))
     admission = line.admission.admit(line.caller, generation, endpoint="responses", request_id=line.request_id)
@@ -79,6 +79,14 @@ ANSWERS: Mapping[str, Callable[[LineRequest], Awaitable[Response]]] = {
     "/v1/classify": _classify,
 }
 """How a line is answered, by the endpoint of its batch. Each raises ApiError and StoreError."""
+
+
+def _stateless(body: ResponseRequest) -> ResponseRequest:
+    for name in ("store", "background", "previous_response_id", "conversation"):
+        if getattr(body, name):
+            words = f"Invalid '{name}': responses to lines of a batch are not stored; send the items as 'input'."
+            raise InvalidRequest(words, param=name)
+    return body
 
 
 def _whole(body: Any) -> Any:

@@ -13,8 +13,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import copy
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect
 
@@ -41,7 +43,7 @@ from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.limits.errors import RateLimited
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.limiter import Limiter
-from loragate.gateway.metering.ledger import Ledger
+from loragate.gateway.limits.operations import LeaseRecord
 from loragate.gateway.metering.live_counters import Meter
 from loragate.gateway.tracing.current import CURRENT, step
 
@@ -77,6 +79,14 @@ class CallAdmission(ABC):
     def _admitted(self, request: InferenceRequest) -> AbstractAsyncContextManager[Admitted]: ...
 
 
+class MeterSource(Protocol):
+    """Opens the meters of requests."""
+
+    def open(self, record: UsageRecord, lease: LeaseRecord | None = None) -> Meter:
+        """Return a meter of a request that starts now."""
+        ...
+
+
 class Admission(CallAdmission):
     """Admits inference requests. One per process."""
 
@@ -86,7 +96,7 @@ class Admission(CallAdmission):
         shedding: Shedding,
         rejections: Rejections,
         limiter: Limiter,
-        ledger: Ledger,
+        ledger: MeterSource,
         generation: GenerationService,
         lifecycle: Lifecycle,
         link: EngineLink,
@@ -96,6 +106,12 @@ class Admission(CallAdmission):
         self.rejections = rejections
         self._shedding = shedding
         self._ledger = ledger
+
+    def metered_by(self, meters: MeterSource) -> "Admission":
+        """Return an admission by the same limits, whose usage is recorded elsewhere."""
+        other = copy(self)
+        other._ledger = meters
+        return other
 
     @asynccontextmanager
     async def _admitted(self, request: InferenceRequest) -> AsyncIterator[Admitted]:

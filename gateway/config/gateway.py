@@ -14,6 +14,7 @@ from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.config.prices import Price
+from loragate.gateway.config.responses import ResponsesConfig
 from loragate.gateway.config.tracing import TracingConfig
 from loragate.gateway.http.bodies import Pace
 from loragate.gateway.reasoning.detection import FORMATS as REASONING_FORMATS
@@ -30,6 +31,7 @@ DEFAULT_LIMITS = TenantLimits(
     max_unfinished_batches=32,
     max_training_sessions=32,
     max_training_runs=64,
+    max_stored_responses=100_000,
 )
 """More than one machine can serve. They exist so that every response can report what remains."""
 
@@ -91,6 +93,7 @@ class GatewayConfig:
     usage_retention_days: int | None = None  # of the ledger's rows, one per request; None: for ever. Sums are kept.
     audit_retention_days: int | None = None  # of the audit log's events; None: for ever
     job_event_retention_days: int | None = None  # of the events of jobs, after their end; None: for ever
+    responses: ResponsesConfig = ResponsesConfig()  # noqa: RUF009 (frozen)
     imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
     signatures: SignaturePolicy = UNSIGNED  # of adapters that are published
     tool_parser: str | None = None  # how the model writes tool calls; None: detected from its chat template

@@ -136,6 +136,7 @@ FileKeeper = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE, Scope
 FineTuner = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE))]
 Trainer = Annotated[TenantPrincipal, Depends(TenantWith(Scope.TRAIN))]
 UsageReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.USAGE))]
+TenantAdministrator = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADMIN))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]
 Administrator = Annotated[Principal, Depends(TenantAdmin())]
 KeyHolder = Annotated[Principal, Depends(Holder())]

@@ -104,9 +104,7 @@ class _EventWriter:
             await self.event(orjson.dumps(each))
 
     async def event(self, data: bytes, name: bytes = b"") -> None:
-        if not self._started:
-            self._started = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
+        await self._start()
         await self._body(name + b"data: " + data + b"\n\n", more=True)
 
     async def fail(self, error: ApiError) -> None:
@@ -118,7 +116,13 @@ class _EventWriter:
         await self.end()
 
     async def end(self) -> None:
+        await self._start()
         await self._body(b"", more=False)
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         try:

@@ -41,6 +41,7 @@ class TenantLimits(Limits):
     batch_tokens_per_day: Count | None
     max_training_sessions: Count | None
     max_training_runs: Count | None
+    max_stored_responses: Count | None
 
 
 class Tenant(TypedDict):
@@ -55,6 +56,7 @@ class Tenant(TypedDict):
         list[str],
         Field(description="One of them must have signed what it publishes; none: the server's policy."),
     ]
+    store_responses_by_default: bool
     created_at: Moment
     updated_at: Moment
 
@@ -153,8 +155,10 @@ def tenant_object(tenant: stored.Tenant) -> Tenant:
             "batch_tokens_per_day": limits.batch_tokens_per_day,
             "max_training_sessions": limits.max_training_sessions,
             "max_training_runs": limits.max_training_runs,
+            "max_stored_responses": limits.max_stored_responses,
         },
         "signers": list(tenant.signers),
+        "store_responses_by_default": tenant.store_responses_by_default,
         "created_at": rfc3339(tenant.created_at),
         "updated_at": rfc3339(tenant.updated_at),
     }

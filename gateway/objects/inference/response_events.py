@@ -61,13 +61,13 @@ def whole_response(head: ResponseHead, completion: Completion) -> ResponseObject
 
 
 class ResponseEvents:
-    """The events of one response. `failure` is the last event of one that failed."""
+    """The events of one response, numbered from `first`. `failure` is the last event of one that failed."""
 
-    def __init__(self, head: ResponseHead) -> None:
+    def __init__(self, head: ResponseHead, first: int = 0) -> None:
         self._head = head
         tools = head.request.tools
         self._reader = tools.reader() if tools is not None else None
-        self._numbers = count()
+        self._numbers = count(first)
         self._started = False
         self._output: list[OutputItem] = []
         self._item: Item | None = None
@@ -103,6 +103,13 @@ class ResponseEvents:
             "message": error.message,
         }
         return self._event("response.failed", self._head.document("failed", self._output, self._usage, failure))
+
+    def cancelled(self) -> ResponseObject:
+        """Return the response with the output that it has so far."""
+        output = list(self._output)
+        if self._item is not None:
+            output.append(self._item.document("incomplete"))
+        return self._head.document("cancelled", output, self._usage)
 
     def _read(self, delta: TextDelta) -> list[Piece]:
         if self._reader is None:

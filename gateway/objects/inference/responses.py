@@ -16,7 +16,7 @@ from loragate.gateway.objects.inference.logprobs import TokenLogprob
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
-ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
 class OutputText(TypedDict):
@@ -140,15 +140,22 @@ class TextConfig(TypedDict):
     verbosity: Literal["medium"]
 
 
+class ConversationId(TypedDict):
+    """The conversation that the response read and added to."""
+
+    id: str
+
+
 class ResponseObject(TypedDict):
-    """A response. It is not stored: `store` is always false."""
+    """A response. `store` says whether it can be read again."""
 
     id: str
     object: Literal["response"]
     created_at: UnixTime
     completed_at: UnixTime | None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
-    background: Literal[False]
+    status: ResponseStatus
+    background: bool
+    conversation: ConversationId | None
     error: ResponseFailure | None
     incomplete_details: IncompleteDetails | None
     instructions: str | None
@@ -157,9 +164,9 @@ class ResponseObject(TypedDict):
     model: str
     output: list[OutputItem]
     parallel_tool_calls: bool
-    previous_response_id: None
+    previous_response_id: str | None
     reasoning: ReasoningEffort
-    store: Literal[False]
+    store: bool
     temperature: float
     text: TextConfig
     tool_choice: str | dict[str, Any]
@@ -177,6 +184,7 @@ class ResponseHead:
 
     body: ResponseRequest
     request: GenerationRequest
+    stored: bool = False
     id: str = field(default_factory=lambda: new_item_id("resp"))
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -195,7 +203,8 @@ class ResponseHead:
             "created_at": self.created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
-            "background": False,
+            "background": bool(body.background),
+            "conversation": None if body.conversation_id is None else {"id": body.conversation_id},
             "error": error,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "instructions": body.instructions,
@@ -204,9 +213,9 @@ class ResponseHead:
             "model": body.model,
             "output": list(output),
             "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "previous_response_id": body.previous_response_id,
             "reasoning": self._reasoning,
-            "store": False,
+            "store": self.stored,
             "temperature": _shown(body.temperature, sampling.temperature),
             "text": {"format": self._format, "verbosity": "medium"},
             "tool_choice": self._tool_choice,

@@ -33,8 +33,10 @@ TENANT = {
         "batch_tokens_per_day": 10_000_000,
         "max_training_sessions": 32,
         "max_training_runs": 64,
+        "max_stored_responses": 100000,
     },
     "signers": ["acme-release"],
+    "store_responses_by_default": False,
     "created_at": THEN,
     "updated_at": LATER,
 }

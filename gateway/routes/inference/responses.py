@@ -12,16 +12,19 @@ from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
+from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.inference.response_events import ResponseEvents
+from loragate.gateway.objects.inference.response_events import ResponseEvents, whole_response
 from loragate.gateway.objects.inference.response_item import ResponseEvent
-from loragate.gateway.objects.inference.responses import ResponseHead, ResponseObject
+from loragate.gateway.objects.inference.responses import ResponseObject
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
-from loragate.gateway.operations import whole_responses as whole
-from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
+from loragate.gateway.operations.responses import PreparedResponse, enqueue, keep, kept_events, prepare
+from loragate.gateway.routes.inference.stored_responses import followed
+from loragate.gateway.schemas.inference.response_chat import renamed_fields
 from loragate.gateway.schemas.inference.responses import ResponseRequest
+from loragate.gateway.services import Services
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
 
@@ -35,22 +38,33 @@ async def create_response(
     use: Use,
 ) -> Response:
     """Generate the next items of a conversation. The response is a whole object or, with `stream`, server-sent events.
-    It is not stored."""
-    chat = chat_request(body)
-    with renamed_fields():
-        generation = await use.preparer.chat(caller, chat)
+    With `background`, it is generated after the request has ended. It is stored only with `store`, or where the tenant
+    has set so."""
+    prepared = await prepare(use, caller, body)
+    if body.background:
+        document = await enqueue(use, prepared)
+        return followed(use, caller, document["id"], -1) if body.stream else json_response(document)
     admission = use.admission.admit(
-        caller, generation, endpoint="responses", request_id=context_of(request.scope).request_id
+        caller, prepared.head.request, endpoint="responses", request_id=context_of(request.scope).request_id
     )
-    head = ResponseHead(body, generation)
     if body.stream:
-        return EventStream(_events(admission, head), use.lifecycle, use.config.stall_seconds)
-    return await supervise(whole.response(admission, head), request.receive, use.lifecycle)
+        return EventStream(_events(use, admission, prepared), use.lifecycle, use.config.stall_seconds)
+    return await supervise(_whole(use, admission, prepared), request.receive, use.lifecycle)
+
+
+async def _whole(use: Services, admission: TextAdmission, prepared: PreparedResponse) -> Response:
+    with renamed_fields():
+        async with admission as call:
+            (completion,) = await call.complete()
+        document = whole_response(prepared.head, completion)
+        await keep(use, prepared, document)
+        return json_response(document, headers=call.headers)
 
 
 @asynccontextmanager
-async def _events(admission: TextAdmission, head: ResponseHead) -> AsyncIterator[Events]:
+async def _events(use: Services, admission: TextAdmission, prepared: PreparedResponse) -> AsyncIterator[Events]:
     with renamed_fields():
         async with admission as call:
-            events = ResponseEvents(head)
-            yield Events(call.headers, events.stream(call.stream()), events.failure, named=True)
+            events = ResponseEvents(prepared.head)
+            stream = kept_events(use, prepared, events.stream(call.stream()))
+            yield Events(call.headers, stream, events.failure, named=True)

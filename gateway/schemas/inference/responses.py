@@ -10,9 +10,7 @@ from loragate.gateway.schemas.inference.reasoning import Effort
 from loragate.gateway.schemas.inference.response_items import InputItem
 from loragate.gateway.schemas.inference.response_tools import ResponseTools, ToolChoice
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User, check_stream_options
-from loragate.prompts.bodies import ClientBody, ExtraFields, Refused
-
-_NOT_STORED = "responses are not stored here: send the items of the conversation as 'input'"
+from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
 
 
 class ResponseTextFormat(ClientBody):
@@ -82,8 +80,22 @@ class ResponseStreamOptions(ClientBody):
     extras = ExtraFields(ignored=("include_obfuscation",))
 
 
+StoredId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+
+
+class ConversationRef(ClientBody):
+    """A conversation by its id."""
+
+    id: StoredId
+
+
+def _as_reference(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
 class ResponseRequest(ClientBody):
-    """OpenAI's request for a response. Responses are not stored, so `input` must contain the whole conversation."""
+    """OpenAI's request for a response. `input` follows the items of `previous_response_id` or `conversation`, if one of
+    them is given. Without `store`, the tenant's setting decides; `background` needs a stored response."""
 
     extras = ExtraFields(
         ignored=(
@@ -96,15 +108,9 @@ class ResponseRequest(ClientBody):
             "service_tier",
         ),
         refused={
-            "background": Refused(
-                "a response is complete when its request ends: leave it out, or send false", (False,)
-            ),
             "context_management": Refused("no input is shortened here: leave it out", ([],)),
-            "conversation": Refused(_NOT_STORED),
             "moderation": MODERATION,
-            "previous_response_id": Refused(_NOT_STORED),
             "prompt": Refused("this server stores no prompts: send its text as 'instructions' and 'input'"),
-            "store": Refused("responses are not stored here: leave it out, or send false", (False,)),
             "truncation": Refused("an input that is too long is rejected: send 'disabled'", ("disabled", "auto")),
         },
     )
@@ -134,11 +140,30 @@ class ResponseRequest(ClientBody):
     prompt_cache_options: PromptCacheOptions | None = None  # without effect
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
+    store: bool | None = None
+    background: bool | None = None
+    previous_response_id: StoredId | None = None
+    conversation: Annotated[
+        ConversationRef | None, BeforeValidator(_as_reference, json_schema_input_type=str | ConversationRef | None)
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_state(self) -> "ResponseRequest":
+        if self.previous_response_id is not None and self.conversation is not None:
+            raise field_error("conversation", "send either this or 'previous_response_id'")
+        if self.background and self.store is False:
+            raise field_error("background", "a response in the background must be stored: leave out store=false")
+        return self
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> "ResponseRequest":
         check_stream_options(self.stream_options, stream=self.stream)
         return self
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of the conversation."""
+        return None if self.conversation is None else self.conversation.id
 
     @property
     def wants_logprobs(self) -> bool:

@@ -51,6 +51,7 @@ class TenantLimitsBody(LimitsBody):
     batch_tokens_per_day: Amount | None = None
     max_training_sessions: Amount | None = None
     max_training_runs: Amount | None = None
+    max_stored_responses: Amount | None = None
 
 
 class LimitsPatch(Body):

@@ -34,6 +34,7 @@ _LIMITS = LIMITS | {
     "batch_tokens_per_day": "Batch tokens per day",
     "max_training_sessions": "Training sessions",
     "max_training_runs": "Training runs",
+    "max_stored_responses": "Stored responses",
 }
 
 

@@ -101,13 +101,19 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     training = ("checkpoints", "commands", "runs", "samplers", "samples", "sessions")
     newer = ("batch_lines", "batches", "engine_leases", "replica_sets", "restorations", "sweep_holds")
     newer += tuple(f"training_{table}" for table in training)
+    newer += ("conversation_items", "conversations", "response_events", "stored_responses")
     without = [f"database/{table}.jsonl" for table in newer]
     manifest["files"] = [file for file in manifest["files"] if file["name"] not in without]
     (backup / NAME).write_bytes(orjson.dumps(manifest))
     with pytest.raises(Invalid, match=", ".join(newer)):
         await elsewhere.restore(backup, keep_keys=True)
     columns = {"api_keys": "secret_id", "admin_keys": "secret_id", "tenants": "signers", "usage_records": "engine_id"}
-    for table, column in (*columns.items(), ("adapter_versions", "signer"), ("adapter_versions", "classifier")):
+    for table, column in (
+        *columns.items(),
+        ("tenants", "store_responses_by_default"),
+        ("adapter_versions", "signer"),
+        ("adapter_versions", "classifier"),
+    ):
         _drop_column(backup, manifest, table, column)
     (backup / NAME).write_bytes(orjson.dumps(manifest | {"schema": "0023"}))
     await elsewhere.restore(backup, keep_keys=True)

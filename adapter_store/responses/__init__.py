@@ -1,0 +1,1 @@
+"""Stored responses and conversations: sealed under a key of their tenant."""
