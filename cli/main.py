@@ -20,6 +20,7 @@ from loragate.cli.commands import (
     gateway,
     keys,
     panel,
+    responses,
     secrets,
     serve,
     setup,
@@ -89,6 +90,7 @@ app.command()(chat.classify)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(files.app, name="files")
 app.add_typer(batches.app, name="batches")
+app.add_typer(responses.app, name="responses")
 app.add_typer(finetune.app, name="finetune")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")

@@ -20,6 +20,12 @@ from loragate.adapter_store.auth.installation import (
 from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
+from loragate.adapter_store.tables.responses import (
+    ConversationItemRow,
+    ConversationRow,
+    ResponseEventsRow,
+    StoredResponseRow,
+)
 from loragate.adapter_store.tables.tenants import ApiKeyRow, TenantRow
 
 PRIMARY, ACCEPTED, MISSING = "primary", "accepted", "missing"
@@ -36,6 +42,7 @@ class SecretUse:
     since: datetime | None  # it was first the primary one; None: never, or before this was recorded
     api_keys: int
     admin_keys: int  # named ones, and the installation's
+    sealed: int = 0  # rows of stored responses and conversations, which gateways reseal with the primary secret
 
     @property
     def keys(self) -> int:
@@ -59,7 +66,8 @@ async def secret_uses(session: AsyncSession, secret_keys: SecretKeys) -> list[Se
         of_admin = await read_fact(session, ADMIN_KEY_SECRET)
         made_with = None if of_admin is None else of_admin.decode()
         admin_keys[made_with] = admin_keys.get(made_with, 0) + 1
-    named = [each for each in (*api_keys, *admin_keys) if each is not None]
+    sealed = await _sealed(session)
+    named = [each for each in (*api_keys, *admin_keys, *sealed) if each is not None]
     return [
         SecretUse(
             id=each,
@@ -68,6 +76,7 @@ async def secret_uses(session: AsyncSession, secret_keys: SecretKeys) -> list[Se
             since=since.get(each),
             api_keys=api_keys.get(each, 0) + api_keys.get(None, 0),
             admin_keys=admin_keys.get(each, 0) + admin_keys.get(None, 0),
+            sealed=sealed.get(each, 0),
         )
         for each in dict.fromkeys((*secret_keys.ids, *since, *named))
     ]
@@ -103,6 +112,15 @@ class SecretRepository:
 async def _counted(session: AsyncSession, kind: type[ApiKeyRow] | type[AdminKeyRow]) -> dict[str | None, int]:
     query = select(kind.secret_id, func.count()).where(*_alive(kind)).group_by(kind.secret_id)
     return dict((await session.execute(query)).tuples().all())
+
+
+async def _sealed(session: AsyncSession) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in (StoredResponseRow, ResponseEventsRow, ConversationRow, ConversationItemRow):
+        query = select(row.secret_id, func.count()).group_by(row.secret_id)
+        for made_with, count in (await session.execute(query)).tuples():
+            counts[made_with] = counts.get(made_with, 0) + count
+    return counts
 
 
 def _alive(kind: type[ApiKeyRow] | type[AdminKeyRow]) -> tuple[ColumnElement[bool], ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -16,6 +17,7 @@ from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.quotas import check_storage, check_stored_responses
 from loragate.adapter_store.responses.response import (
+    MAX_CONTEXT_BYTES,
     MAX_CONVERSATION_ITEMS,
     AddedItems,
     Conversation,
@@ -84,7 +86,7 @@ class ConversationRepository:
     async def add(self, conversation_id: str, added: AddedItems, lifetime: timedelta | None) -> None:
         """Add items at the end. Raise Conflict if a quota is exceeded."""
         row = await self._row(conversation_id, param="conversation")
-        rows = []
+        rows: list[dict[str, Any]] = []
         for position, item in enumerate(added.items, row.next_position):
             content = {"item": item, "end_user": asdict(added.end_user)}
             sealed = self._seal.seal(content, item_place(conversation_id, position))
@@ -92,7 +94,7 @@ class ConversationRepository:
                 {
                     "conversation_id": conversation_id,
                     "position": position,
-                    "id": item["id"],
+                    "id_tag": self._seal.item_tag(item["id"]),
                     "response_id": added.response_id,
                     **self._seal.tags(added.end_user),
                     "secret_id": self._seal.secret_id,
@@ -115,8 +117,20 @@ class ConversationRepository:
         await check_storage(self._session)
 
     async def context(self, conversation_id: str) -> Sequence[Json]:
-        """Return all items in order."""
-        await self._row(conversation_id, param="conversation")
+        """Return all items in order. Raise Invalid if they are too large to be a request's input."""
+        if (await self._row(conversation_id, param="conversation")).size_bytes > MAX_CONTEXT_BYTES:
+            raise Invalid(
+                f"The items of the conversation have more than {MAX_CONTEXT_BYTES} bytes; begin another one.",
+                param="conversation",
+                code="context_too_large",
+            )
+        return await self._items(conversation_id)
+
+    async def exported_items(self, conversation_id: str) -> Sequence[Json]:
+        """Return all items in order, however many bytes they have."""
+        return await self._items(conversation_id)
+
+    async def _items(self, conversation_id: str) -> Sequence[Json]:
         row = ConversationItemRow
         query = select(row).where(row.conversation_id == conversation_id).order_by(row.position)
         return [self._item(each) for each in await self._session.scalars(query)]
@@ -192,9 +206,9 @@ class ConversationRepository:
 
     async def _position(self, conversation_id: str, item_id: str) -> int | None:
         """Return where the item is; of several with the same id, the first one."""
-        row = ConversationItemRow
-        query = select(func.min(row.position)).where(row.conversation_id == conversation_id, row.id == item_id)
-        return None if "\0" in item_id else await self._session.scalar(query)
+        row, tags = ConversationItemRow, self._seal.possible_tags("item", item_id)
+        query = select(func.min(row.position)).where(row.conversation_id == conversation_id, row.id_tag.in_(tags))
+        return await self._session.scalar(query)
 
     def _conversation(self, row: ConversationRow) -> Conversation:
         metadata = self._seal.open(row.sealed, place(row.id))

@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, t
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from loragate.adapter_store.auth.installation import current_secret_id
 from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.jobs.lease import LEASE
 from loragate.adapter_store.responses.response import UNFINISHED
@@ -91,7 +92,10 @@ class ResponseQueue:
         return most
 
     async def tenants_to_reseal(self, primary: str) -> list[str]:
-        """Return the tenants that have something under another secret than the primary one."""
+        """Return the tenants that have something under another secret than this process's primary one; none while
+        another secret became the primary one later, elsewhere."""
+        if await current_secret_id(self._session) != primary:
+            return []
         found: set[str] = set()
         alive = select(TenantRow.id).where(TenantRow.deleted_at.is_(None))
         for row, _ in _KINDS:

@@ -1,6 +1,7 @@
 """Responses of one tenant, as the tenant stores, reads and deletes them."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.quotas import check_storage, check_stored_responses
 from loragate.adapter_store.responses.response import (
     MAX_CHAIN,
+    MAX_CONTEXT_BYTES,
     MAX_UNFINISHED,
     UNFINISHED,
     Json,
@@ -126,9 +128,13 @@ class ResponseRepository:
         return items
 
     async def input_items(self, response_id: str) -> Sequence[Json]:
-        """Return all items that a response was generated from, in order."""
+        """Return the items that a response was generated from, in order; only its own if it can no longer be continued
+        from its beginning."""
         row = await self._row(response_id)
-        before = [] if row.previous_id is None else await self.context(row.previous_id)
+        before: Sequence[Json] = ()
+        if row.previous_id is not None:
+            with suppress(Invalid):  # one of the chain was deleted: what is left is this one's own
+                before = await self.context(row.previous_id)
         return [*before, *self._request(row).items]
 
     async def events(self, response_id: str, after: int) -> Sequence[Json]:
@@ -256,6 +262,13 @@ class ResponseRepository:
                 f"At most {MAX_CHAIN} responses may continue each other; send the items as 'input'.",
                 param="previous_response_id",
                 code="chain_too_long",
+            )
+        size = select(func.sum(func.length(row.sealed_request) + func.length(row.sealed_response)))
+        if int(await self._session.scalar(size.where(row.id.in_(ids))) or 0) > MAX_CONTEXT_BYTES:
+            raise Invalid(
+                f"The responses that it continues have more than {MAX_CONTEXT_BYTES} bytes: send items as 'input'.",
+                param="previous_response_id",
+                code="context_too_large",
             )
         rows = {each.id: each for each in await self._session.scalars(select(row).where(row.id.in_(ids)))}
         if any(not ResponseStatus(each.status).ended for each in rows.values()):

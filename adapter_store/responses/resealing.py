@@ -69,6 +69,7 @@ class Resealing:
             content = self._seal.open(each.sealed, where)
             values = {
                 "sealed": self._seal.seal(content, where),
+                "id_tag": self._seal.item_tag(content["item"]["id"]),
                 **self._seal.tags(EndUser(**content.get("end_user", {}))),
             }
             here = (row.conversation_id == each.conversation_id, row.position == each.position)

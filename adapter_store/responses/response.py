@@ -10,6 +10,7 @@ Json = Mapping[str, Any]
 
 MAX_CHAIN = 256  # responses that continue each other
 MAX_CONVERSATION_ITEMS = 4096
+MAX_CONTEXT_BYTES = 4 << 20  # of the responses, or of the conversation, that a request continues
 MAX_UNFINISHED = 128  # background responses of one tenant that wait or run
 MAX_ATTEMPTS = 5  # at a background response, by processes that died of it or beside it
 

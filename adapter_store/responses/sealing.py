@@ -59,8 +59,13 @@ class TenantSeal:
             "safety_tag": self._tag(self._tag_keys[0], "safety_identifier", end_user.safety_identifier),
         }
 
+    def item_tag(self, item_id: str) -> bytes:
+        """Return the column by which an item is found."""
+        return self.possible_tags("item", item_id)[0]
+
     def possible_tags(self, kind: str, name: str) -> list[bytes]:
-        """Return the hashes that a `user` or `safety_identifier` of this name may have, one for each secret."""
+        """Return the hashes that a name of this kind may have, one for each secret, that of the primary one first: a
+        `user`, a `safety_identifier`, or the id of an `item`."""
         return [tag for key in self._tag_keys if (tag := self._tag(key, kind, name)) is not None]
 
     @cached_property

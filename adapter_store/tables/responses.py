@@ -102,7 +102,7 @@ class ConversationItemRow(TenantOwned, Base):
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     conversation_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    id: Mapped[str] = mapped_column(String(256))
+    id_tag: Mapped[bytes] = mapped_column(LargeBinary)  # a keyed hash of its id, which a client may have chosen
     response_id: Mapped[str | None] = mapped_column(String(64))
     user_tag: Mapped[bytes | None] = mapped_column(LargeBinary)
     safety_tag: Mapped[bytes | None] = mapped_column(LargeBinary)

@@ -16,7 +16,7 @@ Example: `loragate secrets rotate`, restart the server, and a day later `loragat
 """,
 )
 
-_COLUMNS = ("id", "state", "is_current", "since", "api_keys", "admin_keys")
+_COLUMNS = ("id", "state", "is_current", "since", "api_keys", "admin_keys", "sealed")
 
 
 @app.command("list")

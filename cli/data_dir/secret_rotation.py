@@ -66,6 +66,11 @@ def retire(settings: Settings, retired: str, *, force: bool) -> str:
             f"keys depend on {retired} (API keys: {use.api_keys}, admin keys: {use.admin_keys}). Each moves to the "
             "primary secret when it is used, so try again later, or revoke them with --force"
         )
+    if use.sealed and not force:
+        raise CliError(
+            f"stored responses are sealed with {retired} (rows: {use.sealed}). Gateways that run reseal them within "
+            "minutes, so try again later, or lose them with --force"
+        )
     try:
         lost = asyncio.run(_retire(settings, retired))
     except StoreError as error:
@@ -127,4 +132,6 @@ def _report(use: SecretUse, lost: Dependents) -> list[str]:
             f"Other keys ({others}) may stop working: the installation's admin key, which LORAGATE_ADMIN_KEY replaces, "
             "or keys whose secret is not known."
         )
+    if use.sealed:
+        lines.append(f"Rows of stored responses that can no longer be read: {use.sealed}.")
     return lines

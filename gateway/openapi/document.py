@@ -29,6 +29,7 @@ _TAGS = {
     "models": "The names that a key may use as `model`.",
     "adapters": "A tenant's adapters, with their versions, aliases and files.",
     "files": "Files, uploaded whole or in parts, as in OpenAI's API: training data, adapters to create, and batches.",
+    "responses": "Responses that are stored, and conversations, as in OpenAI's API, where the server stores any.",
     "batches": "Files of requests that are run when there is time, as in OpenAI's API.",
     "training": "Runs of the training API, which is the Tinker SDK's and not described here.",
     "fine-tuning": "Jobs that train adapters, as in OpenAI's API.",

@@ -8,8 +8,10 @@ from loragate.gateway.objects.common import list_object
 from loragate.gateway.objects.inference.input_items import stored_items
 from loragate.gateway.objects.inference.stored_responses import (
     Conversation,
+    Item,
     ItemList,
     conversation_object,
+    item_object,
 )
 from loragate.gateway.operations.responses import require_store
 from loragate.gateway.schemas.inference.conversations import ConversationCreate, ConversationUpdate, ItemsCreate
@@ -54,12 +56,12 @@ async def add_items(
     use: Services, caller: TenantPrincipal, by: Actor, conversation_id: str, body: ItemsCreate
 ) -> ItemList:
     """Add items at the end; return them."""
-    require_store(use.config.responses, "items")
     items = stored_items(body.items)
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         await scope.conversations.get(conversation_id)
+        require_store(use.config.responses, "items")
         await scope.conversations.add(conversation_id, AddedItems(items), use.config.responses.lifetime)
-    return list_object([dict(item) for item in items])
+    return list_object([item_object(item) for item in items])
 
 
 async def list_items(
@@ -68,13 +70,13 @@ async def list_items(
     """Return a page of items."""
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.conversations.items(conversation_id, after=after, limit=limit, ascending=ascending)
-    return list_object([dict(item) for item in page], has_more=page.has_more)
+    return list_object([item_object(item) for item in page], has_more=page.has_more)
 
 
-async def get_item(use: Services, caller: TenantPrincipal, conversation_id: str, item_id: str) -> dict[str, object]:
+async def get_item(use: Services, caller: TenantPrincipal, conversation_id: str, item_id: str) -> Item:
     """Return an item."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        return dict(await scope.conversations.item(conversation_id, item_id))
+        return item_object(await scope.conversations.item(conversation_id, item_id))
 
 
 async def delete_item(

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
@@ -20,7 +21,7 @@ from loragate.gateway.schemas.inference.responses import ResponseRequest
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.services import Services
 
-_OFF = "this server stores no responses: send the items of the conversation as 'input'"
+_OFF = "responses are not stored here: send the items of the conversation as 'input'"
 _ENDS = ("response.completed", "response.incomplete")
 
 
@@ -77,8 +78,12 @@ async def whole_request(use: Services, caller: TenantPrincipal, body: ResponseRe
         before = await _context(scope, body)
     if not before:
         return body
-    known = validated(ResponseRequest, {"model": body.model, "input": list(before)})
+    known = await use.body_threads.run(caller.tenant_id, partial(_known, body.model, before))
     return body.model_copy(update={"input": [*known.input, *body.input]})
+
+
+def _known(model: str, items: Sequence[Json]) -> ResponseRequest:
+    return validated(ResponseRequest, {"model": model, "input": list(items)})
 
 
 def is_stored(config: ResponsesConfig, caller: TenantPrincipal, body: ResponseRequest) -> bool:

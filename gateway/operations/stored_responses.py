@@ -1,7 +1,8 @@
 """Operations on a tenant's stored responses."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Literal
 
@@ -12,19 +13,21 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.database.page import cut_page
 from loragate.adapter_store.responses.response import Conversation, Json, StoredResponse
 from loragate.adapter_store.scopes import TenantScope
-from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.errors import InvalidRequest, TooManyRequests
 from loragate.gateway.objects.common import list_object
 from loragate.gateway.objects.inference.stored_responses import (
     ItemList,
     ResponseStore,
     ResponseSummaryList,
     conversation_object,
+    item_object,
     response_store_object,
     summary_object,
 )
+from loragate.gateway.resilience.fair_places import NoPlace
 from loragate.gateway.services import Services
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 1.0
 _EXPORTED = 50  # responses read at a time
 EndUserKind = Literal["user", "safety_identifier"]
 
@@ -56,7 +59,7 @@ async def input_items(
             raise InvalidRequest("Invalid 'after': it is not the id of an item of this list.", param="after")
         items = items[at + 1 :]
     page = cut_page(items[: limit + 1], limit)
-    return list_object([dict(item) for item in page], has_more=page.has_more)
+    return list_object([item_object(item) for item in page], has_more=page.has_more)
 
 
 async def delete(use: Services, caller: TenantPrincipal, by: Actor, response_id: str) -> None:
@@ -106,7 +109,8 @@ async def set_default(use: Services, caller: TenantPrincipal, by: Actor, *, stor
 async def events(use: Services, tenant_id: str, response_id: str, after: int) -> AsyncGenerator[Json, None]:
     """Yield the events of a streamed response behind the one with number `after`, as they are stored, until its end.
     They end early if it is cancelled or deleted."""
-    with use.event_followers.hold(tenant_id):
+    with _follower(use, tenant_id):
+        wait = _POLL_SECONDS
         while True:
             async with use.store.tenant(tenant_id) as scope:
                 status = await scope.responses.status(response_id)
@@ -116,8 +120,19 @@ async def events(use: Services, tenant_id: str, response_id: str, after: int) ->
                 yield event
             if not found and (status is None or status.ended):
                 return
-            if not found:
-                await asyncio.sleep(_POLL_SECONDS)
+            wait = _POLL_SECONDS if found else min(_LONGEST_POLL_SECONDS, 1.5 * wait)
+            await asyncio.sleep(wait)
+
+
+@contextmanager
+def _follower(use: Services, tenant_id: str) -> Iterator[None]:
+    """Hold a place of those that follow something. Raise TooManyRequests."""
+    try:
+        with use.event_followers.hold(tenant_id):
+            yield
+    except NoPlace:
+        message = "This tenant follows as many streams as it may at a time; end another one first."
+        raise TooManyRequests(message, code="too_many_streams") from None
 
 
 async def export(use: Services, caller: TenantPrincipal) -> AsyncIterator[bytes]:
@@ -160,6 +175,6 @@ async def _conversations(use: Services, caller: TenantPrincipal) -> AsyncIterato
 
 
 async def _line(scope: TenantScope, talk: Conversation) -> bytes:
-    items = await scope.conversations.context(talk.id)
+    items = await scope.conversations.exported_items(talk.id)
     document = {"object": "conversation.export", "conversation": conversation_object(talk), "items": items}
     return orjson.dumps(document) + b"\n"

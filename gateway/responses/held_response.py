@@ -9,7 +9,7 @@ from typing import Any
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
-from loragate.adapter_store.errors import NotFound, StoreError
+from loragate.adapter_store.errors import Conflict, NotFound, StoreError, Unavailable
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.responses.queue import ResponseClaim
 from loragate.adapter_store.scopes import TenantScope
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 3.0  # of the lease's thirty
 _FLUSH_SECONDS = 0.1
+_COMMIT_SECONDS = 1.0  # between attempts while the database is unavailable
 _TEMPORARY = (429, 503)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 _RETRIED_SECONDS = 600.0  # for which a response that is rejected because of load is tried again
@@ -68,7 +69,6 @@ class HeldResponse:
                 return
             except (ApiError, StoreError) as error:
                 if isinstance(error, LeaseLost):
-                    await self._record_lost()
                     raise
                 if error.status not in _TEMPORARY or waited > _RETRIED_SECONDS:
                     await self.fail(error)
@@ -193,6 +193,24 @@ class HeldResponse:
     async def _finish(self, prepared: PreparedResponse | None, document: Any) -> None:
         """Record the end, with the usage, the last events and the items of the conversation. Raise StoreError."""
         usage = await self._used()
+        while True:
+            try:
+                await self._commit(prepared, document, usage)
+            except LeaseLost:
+                raise
+            except Unavailable as error:
+                log.warning("the end of %s was not committed: %s", self.claim.id, error)
+                await asyncio.sleep(_COMMIT_SECONDS)
+            except Conflict as error:  # the items exceed a quota
+                failure = {"code": "server_error", "message": error.message}
+                prepared, document = None, {**document, "status": "failed", "error": failure}
+                self._buffer.clear()
+            else:
+                break
+        if usage is not None:
+            self._use.usage_metrics.ended(usage)
+
+    async def _commit(self, prepared: PreparedResponse | None, document: Any, usage: UsageRecord | None) -> None:
         async with self._scope(write=True) as scope:
             if document is None:
                 document = (await scope.responses.get(self.claim.id)).document
@@ -200,11 +218,10 @@ class HeldResponse:
             if prepared is not None and status.value == document["status"]:
                 with suppress(NotFound):  # the conversation was deleted meanwhile
                     await add_to_conversation(self._use, scope, prepared, document)
-        if usage is not None:
-            self._use.usage_metrics.ended(usage)
 
-    async def _record_lost(self) -> None:
-        """Record the usage of a response that was deleted while it ran: no other process runs it again."""
+    async def record_lost(self) -> None:
+        """Record the usage of a response that was deleted while it ran: no other process runs it again. Raise
+        StoreError."""
         usage = await self._used()
         if usage is None:
             return

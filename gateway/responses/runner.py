@@ -75,6 +75,7 @@ class ResponseRunner:
                 await held.run()
         except LeaseLost:
             log.info("response %s is held by another process, or was deleted", held.claim.id)
+            await self._record_lost(held)
         except StoreError as error:
             log.warning("response %s is given up for now: %s", held.claim.id, error)
             await held.release()
@@ -84,6 +85,12 @@ class ResponseRunner:
         except Exception as error:
             log_exception(log, error, held.claim.id)
             await self._fail(held)
+
+    async def _record_lost(self, held: HeldResponse) -> None:
+        try:
+            await held.record_lost()
+        except StoreError as error:
+            log.warning("the usage of %s was not recorded: %s", held.claim.id, error)
 
     async def _fail(self, held: HeldResponse) -> None:
         try:

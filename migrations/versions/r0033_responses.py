@@ -79,7 +79,7 @@ def upgrade() -> None:
         "conversation_items",
         *_names("tenant_id", "conversation_id"),
         sa.Column("position", sa.Integer, nullable=False),
-        sa.Column("id", sa.String(256), nullable=False),
+        sa.Column("id_tag", sa.LargeBinary, nullable=False),
         *_names("response_id", nullable=True),
         *_tags(),
         sa.Column("secret_id", sa.String(16), nullable=False),

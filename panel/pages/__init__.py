@@ -2,7 +2,7 @@
 
 from loragate.panel.pages.adapters import adapter
 from loragate.panel.pages.adapters import list as adapters
-from loragate.panel.pages.jobs import batches, job, training_runs
+from loragate.panel.pages.jobs import batches, job, responses, training_runs
 from loragate.panel.pages.jobs import list as jobs
 from loragate.panel.pages.operations import audit, engine, keys, tenant, tenants, usage
 from loragate.panel.pages.overview import overview
@@ -18,6 +18,7 @@ PAGES: tuple[PageSpec, ...] = (
     PageSpec("/fine-tuning", "Fine-tuning", jobs.draw),
     PageSpec("/fine-tuning/{job}", "Job", job.draw, "finetune or operator"),
     PageSpec("/batches", "Batches", batches.draw, "inference"),
+    PageSpec("/responses", "Responses", responses.draw, "inference"),
     PageSpec("/training", "Training", training_runs.draw),
     PageSpec("/usage", "Usage", usage.draw),
     PageSpec("/keys", "Keys", keys.draw, "tenant"),

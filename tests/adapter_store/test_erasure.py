@@ -13,6 +13,7 @@ from loragate.adapter_store.jobs.job import JobRequest
 from loragate.adapter_store.sweep_holds import hold_sweep
 from loragate.adapter_store.tables.base import Base
 from loragate.adapter_store.tenants import erasure
+from tests.adapter_store.responses.test_responses import new
 
 NOW = timedelta(0)
 REQUEST = JobRequest("supervised", "base", "file-1", None, {}, "acme-suffix", 7, {"project": "secret"})
@@ -28,6 +29,8 @@ async def _fill(world: Any, tenant: Any) -> None:
         await scope.files.create(FileFacts("people.jsonl", Purpose.FINE_TUNE), io.BytesIO(b"abc"), 3)
         await scope.jobs.create(REQUEST)
         await scope.imports.create("hf://acme/poet@" + "0" * 40, "poet", None, resumable=True)
+        await scope.responses.add(new(1))
+        await scope.conversations.create({}, [{"id": "msg_1"}], None)
 
 
 async def _delete(world: Any, tenant: Any) -> None:
@@ -57,6 +60,7 @@ async def test_nothing_of_a_deleted_tenant_stays_but_bills_and_the_audit_log(
         await _fill(world, tenant)
     before = await _tables_with_rows(world, world.acme)
     assert {"adapters", "adapter_tags", "api_keys", "files", "fine_tuning_jobs", "adapter_imports"} <= before
+    assert {"stored_responses", "conversations", "conversation_items"} <= before
     await _delete(world, world.acme)
     await world.store.sweep(NOW, NOW)
     await world.store.sweep(NOW, NOW)

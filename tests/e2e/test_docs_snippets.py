@@ -112,7 +112,7 @@ def shared(files: Path, hub: str, tmp_path_factory: pytest.TempPathFactory) -> I
     running = RunningServer(
         tmp_path_factory.mktemp("data"), "--model", str(files / "my-model"), LORAGATE_IMPORTS__HUB=hub,
         LORAGATE_FINETUNE__ENABLED="true", LORAGATE_SIGNATURES__SIGNERS=json.dumps(signers),
-        LORAGATE_SIGNATURES__TRUST_FINE_TUNING="true",
+        LORAGATE_SIGNATURES__TRUST_FINE_TUNING="true", LORAGATE_RESPONSES__STORE="true",
     )  # fmt: skip
     yield running
     running.stop()

@@ -18,11 +18,13 @@ import json, socket, sys
 from pathlib import Path
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
+from loragate.gateway.config.responses import ResponsesConfig
 from loragate.gateway.server import run
 
 fields = json.loads(sys.argv[1])
 fields |= {"secret_key": fields["secret_key"].encode(), "data_dir": Path(fields["data_dir"])}
 fields["imports"] = ImportConfig(hub=fields.pop("hub"), hosts=())
+fields["responses"] = ResponsesConfig(store=fields.pop("store"))
 sock = socket.create_server(("127.0.0.1", 0))
 print(sock.getsockname()[1], flush=True)
 run(GatewayConfig(**fields), sock)
@@ -63,6 +65,7 @@ async def gateway_in_a_process(
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway in a process, which is killed at the end unless it has ended before."""
     more = {"hub": config.imports.hub, "max_changes_per_minute": config.max_changes_per_minute}
+    more |= {"store": config.responses.store}
     fields = connections(config) | {"heartbeat_timeout": 30.0} | more
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _PROGRAM, json.dumps(fields), stdout=asyncio.subprocess.PIPE

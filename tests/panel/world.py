@@ -19,6 +19,7 @@ from loragate.adapter_store.fleet.engine_leases import EngineLease
 from loragate.adapter_store.training.lease import Progress
 from loragate.adapter_store.training.objects import CommandKind, Outcome, RequestStatus
 from loragate.adapter_store.usage.training import TrainingUsage
+from loragate.gateway.config.responses import ResponsesConfig
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
 from tests.gateway.fake_worker import FakeWorker
@@ -183,6 +184,7 @@ class GatewayThread:
             stub_engine(tokenizer, max_model_len=2048, **tiny_model.HEADS)
         )
         self._config = replace(await new_config(self._folder, self.engine), reasoning_parser="think")
+        self._config = replace(self._config, responses=ResponsesConfig(store=True))
         self.tenants = await new_tenants(self._config)
 
         def answer(submit: pb.Submit) -> list[int]:

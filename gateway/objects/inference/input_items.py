@@ -41,6 +41,7 @@ def _item(item: InputItem) -> Item:
                 **_head(item, "reasoning", "rs"),
                 "summary": [part.model_dump() for part in item.summary or ()],
                 "content": [part.model_dump() for part in item.content or ()],
+                "encrypted_content": None,
             }
 
 

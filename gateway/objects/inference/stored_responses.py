@@ -1,22 +1,47 @@
 """Stored responses and conversations, in OpenAI's shapes, and what this server adds to them."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
 from loragate.adapter_store.responses.response import Conversation as StoredConversation
+from loragate.adapter_store.responses.response import Json, StorageUse
 from loragate.adapter_store.responses.response import ResponseSummary as StoredSummary
-from loragate.adapter_store.responses.response import StorageUse
 from loragate.adapter_store.tenants.tenant import Tenant
 from loragate.gateway.config.responses import ResponsesConfig
 from loragate.gateway.objects.common import Count, Page, unix_seconds
-from loragate.gateway.objects.inference.responses import ResponseStatus
+from loragate.gateway.objects.inference.responses import ItemStatus, ResponseStatus
+
+
+class Item(TypedDict):
+    """An item of a conversation: a message, a call or its result, or reasoning. The fields depend on its `type`."""
+
+    id: str
+    type: Literal[
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+    ]
+    status: ItemStatus
+    role: NotRequired[Literal["user", "assistant", "system", "developer"]]
+    content: NotRequired[list[dict[str, Any]]]
+    summary: NotRequired[list[dict[str, Any]]]
+    encrypted_content: NotRequired[None]
+    call_id: NotRequired[str]
+    name: NotRequired[str]
+    namespace: NotRequired[str]
+    arguments: NotRequired[str]
+    input: NotRequired[str]
+    output: NotRequired[str]
 
 
 class ItemList(Page):
-    """Items of a conversation: messages, calls and their results, reasoning."""
+    """Items of a conversation."""
 
-    data: list[dict[str, Any]]
+    data: list[Item]
 
 
 class ResponseSummary(TypedDict):
@@ -91,6 +116,11 @@ class DeletedOfUser(TypedDict):
 
     object: Literal["response_store.deleted"]
     deleted: Count
+
+
+def item_object(item: Json) -> Item:
+    """Return a stored item."""
+    return cast(Item, dict(item))
 
 
 def summary_object(summary: StoredSummary) -> ResponseSummary:

@@ -8,6 +8,12 @@ from pydantic import BaseModel
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.classification import ClassifyRequest, RerankRequest, ScoreRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
+from loragate.gateway.schemas.inference.conversations import (
+    ConversationCreate,
+    ConversationUpdate,
+    ItemsCreate,
+    ResponseStorePatch,
+)
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.messages import MessageRequest, MessageTokensRequest
 from loragate.gateway.schemas.inference.responses import ResponseRequest
@@ -226,6 +232,10 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             },
         },
     },
+    ConversationCreate: {"With an item": {"items": [_USER], "metadata": {"topic": "the sea"}}, "Empty": {}},
+    ConversationUpdate: {"A topic": {"metadata": {"topic": "the sea"}}},
+    ItemsCreate: {"A message": {"items": [_USER]}},
+    ResponseStorePatch: {"On": {"store_by_default": True}},
     BatchCreate: {
         "Chats": {"input_file_id": FILE, "endpoint": "/v1/chat/completions", "completion_window": "24h"},
         "Embeddings, with an expiry of the results": {

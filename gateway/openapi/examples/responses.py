@@ -33,6 +33,7 @@ from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
 from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, BATCH, CHECKPOINT, JOB, JOB_EVENT, TRAINING_RUN
 from loragate.gateway.openapi.examples.requests import BASE as _BASE
 from loragate.gateway.openapi.examples.requests import NAME
+from loragate.gateway.openapi.examples.stored_responses import STORED
 from loragate.gateway.openapi.examples.tenants import ADMIN_KEY, KEY, LATER, TENANT, THEN
 
 _EVENT = {
@@ -132,6 +133,7 @@ RESPONSES: Mapping[Any, Any] = {
         "completed_at": _HEAD["created"] + 1,
         "status": "completed",
         "background": False,
+        "conversation": None,
         "error": None,
         "incomplete_details": None,
         "instructions": "You answer in verse.",
@@ -238,6 +240,7 @@ RESPONSES: Mapping[Any, Any] = {
     },
     tokens.Tokens: {"count": 3, "max_model_len": 8192, "tokens": [464, 5417, 318], "token_strs": None},
     tokens.DetokenizedPrompt: {"prompt": "The sea is"},
+    **STORED,
     models.Model: _ADAPTER_MODEL,
     models.DeletedModel: {"id": JOB["fine_tuned_model"], "object": "model", "deleted": True},
     models.ModelList: {

@@ -1,4 +1,4 @@
-"""POST /v1/responses."""
+"""POST /v1/responses and /v1/responses/input_tokens."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,11 +18,20 @@ from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.objects.inference.response_events import ResponseEvents, whole_response
 from loragate.gateway.objects.inference.response_item import ResponseEvent
 from loragate.gateway.objects.inference.responses import ResponseObject
+from loragate.gateway.objects.inference.stored_responses import InputTokens
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
-from loragate.gateway.operations.responses import PreparedResponse, enqueue, keep, kept_events, prepare
+from loragate.gateway.operations.responses import (
+    PreparedResponse,
+    enqueue,
+    is_stored,
+    keep,
+    kept_events,
+    prepare,
+    whole_request,
+)
 from loragate.gateway.routes.inference.stored_responses import followed
-from loragate.gateway.schemas.inference.response_chat import renamed_fields
+from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 from loragate.gateway.services import Services
 
@@ -68,3 +77,18 @@ async def _events(use: Services, admission: TextAdmission, prepared: PreparedRes
             events = ResponseEvents(prepared.head)
             stream = kept_events(use, prepared, events.stream(call.stream()))
             yield Events(call.headers, stream, events.failure, named=True)
+
+
+@router.post("/v1/responses/input_tokens")
+@describes(InputTokens, errors=(404, 429), headers=GENERATED)
+async def count_input_tokens(
+    caller: Inference, body: Annotated[ResponseRequest, Depends(JsonBody(ResponseRequest))], use: Use
+) -> Response:
+    """Return the number of tokens of a request's input, with the items that it continues. They count as a request and
+    its tokens within the limits, and not as usage."""
+    is_stored(use.config.responses, caller, body)
+    chat = chat_request(await whole_request(use, caller, body))
+    with renamed_fields():
+        tokens, headers = await use.preparer.chat_tokens(caller, chat)
+    count: InputTokens = {"object": "response.input_tokens", "input_tokens": len(tokens)}
+    return json_response(count, headers=headers)

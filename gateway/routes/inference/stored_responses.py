@@ -1,15 +1,14 @@
-"""/v1/responses/{response_id}: stored responses, as in OpenAI's API; a list of them without their content; the number
-of tokens of an input."""
+"""/v1/responses/{response_id}: stored responses, as in OpenAI's API; and a list of them without their
+content."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
-from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import InvalidRequest
@@ -18,17 +17,12 @@ from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.objects.inference.response_item import ResponseEvent
 from loragate.gateway.objects.inference.responses import ResponseObject
 from loragate.gateway.objects.inference.stored_responses import (
-    InputTokens,
     ItemList,
     ResponseDeleted,
     ResponseSummaryList,
 )
-from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import stored_responses as actions
-from loragate.gateway.operations.responses import is_stored, whole_request
-from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
-from loragate.gateway.schemas.inference.responses import ResponseRequest
 from loragate.gateway.services import Services
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
@@ -36,21 +30,6 @@ router = APIRouter(prefix="/v1/responses", tags=["responses"])
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 After = Annotated[str | None, Query(max_length=256)]
 Include = Annotated[list[str] | None, Query(max_length=16, description="Accepted, without effect.")]
-
-
-@router.post("/input_tokens")
-@describes(InputTokens, errors=(404, 429), headers=GENERATED)
-async def count_input_tokens(
-    caller: Inference, body: Annotated[ResponseRequest, Depends(JsonBody(ResponseRequest))], use: Use
-) -> Response:
-    """Return the number of tokens of a request's input, with the items that it continues. They count as a request and
-    its tokens within the limits, and not as usage."""
-    is_stored(use.config.responses, caller, body)
-    chat = chat_request(await whole_request(use, caller, body))
-    with renamed_fields():
-        tokens, headers = await use.preparer.chat_tokens(caller, chat)
-    count: InputTokens = {"object": "response.input_tokens", "input_tokens": len(tokens)}
-    return json_response(count, headers=headers)
 
 
 @router.get("")

@@ -10,7 +10,7 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.inference.stored_responses import Conversation, ConversationDeleted, ItemList
+from loragate.gateway.objects.inference.stored_responses import Conversation, ConversationDeleted, Item, ItemList
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import conversations as actions
 from loragate.gateway.schemas.inference.conversations import ConversationCreate, ConversationUpdate, ItemsCreate
@@ -93,7 +93,7 @@ async def list_conversation_items(
 
 
 @router.get("/{conversation_id}/items/{item_id}")
-@describes(dict)
+@describes(Item)
 async def get_conversation_item(
     conversation_id: str, item_id: str, caller: Inference, use: Use, include: Include = None
 ) -> Response:

@@ -151,9 +151,7 @@ def _check_type(item: Any) -> Any:
     """Reject an item of another type with a message of ours: pydantic's would list the types of all items."""
     kind = item.get("type") if isinstance(item, dict) else None
     if kind == "item_reference" or (isinstance(item, dict) and item.keys() == {"id"}):
-        raise field_error(
-            "type", "items cannot be sent by reference: send the item itself, or use previous_response_id"
-        )
+        raise field_error("type", "items are not stored here: send store=false, or the item itself")
     if kind is not None and kind not in _TYPES:
         reason = "items of this type are not supported: send messages, calls of functions and custom tools, and results"
         raise field_error("type", reason)

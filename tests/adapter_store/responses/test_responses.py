@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from loragate.adapter_store.auth.secret_key import SecretKeys
+from loragate.adapter_store.auth.secret_use import secret_uses
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
 from loragate.adapter_store.jobs.lease import LeaseLost
@@ -72,6 +73,7 @@ async def test_a_chain_is_read_in_order_and_breaks_with_its_parts(world: Any) ->
     items = await call(world, "responses", "input_items", "resp_4")
     assert [each["id"] for each in items] == ["msg_in1", "msg_out1", "msg_in4"]
     await call(world, "responses", "delete", "resp_2")
+    assert [each["id"] for each in await call(world, "responses", "input_items", "resp_3")] == ["msg_in3"]
     with pytest.raises(Invalid) as refused:
         await call(world, "responses", "context", "resp_3")
     assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
@@ -120,14 +122,19 @@ async def test_a_rotation_reseals_all_and_finds_users(world: Any, database_url: 
     talk = await call(world, "conversations", "create", {}, [{"id": "msg_1"}], None)
     await call(world, "conversations", "add", talk.id, AddedItems([{"id": "msg_2"}], None, ANN), None)
     new_secret = b"the next secret key of the tests"
+    old = world.store.secret_id
     rotated = await Store.open(database_url, blob_url, new_secret, previous_secret_keys=[SECRET_KEY])
     async with rotated.tenant(world.acme.id) as scope:
         assert (await scope.responses.input_items("resp_1"))[0]["id"] == "msg_in1"
+    assert await sealed(rotated) == {old: 5}
+    async with world.store.admin() as admin:  # a process that has not been restarted reseals nothing back
+        assert await admin.response_queue.tenants_to_reseal(world.store.secret_id) == []
     async with rotated.admin() as admin:
         assert await admin.response_queue.tenants_to_reseal(rotated.secret_id) == [world.acme.id]
     async with rotated.tenant(world.acme.id, write=True) as scope:
         assert await scope.resealing.some() == 5
         assert await scope.resealing.some() == 0
+    assert await sealed(rotated) == {rotated.secret_id: 5}
     await rotated.close()
     later = await Store.open(database_url, blob_url, new_secret)
     async with later.tenant(world.acme.id, write=True) as scope:
@@ -136,6 +143,12 @@ async def test_a_rotation_reseals_all_and_finds_users(world: Any, database_url: 
         assert await scope.responses.delete_some_of("safety_identifier", "ann-hash") == 2
     await later.close()
     assert await rows(world) == {"conversations": 1, "conversation_items": 1}
+
+
+async def sealed(store: Store) -> dict[str, int]:
+    """Return how many rows are sealed with each secret."""
+    async with store._database.operator() as session:
+        return {each.id: each.sealed for each in await secret_uses(session, store._secret_keys) if each.sealed}
 
 
 async def test_deletion_leaves_nothing(world: Any) -> None:

@@ -20,6 +20,7 @@ from sqlalchemy import update
 import loragate.v1
 from loragate.adapter_store.auth.principal import Scope
 from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.responses.response import NewResponse, ResponseStatus
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.tenants import ApiKeyRow
 from loragate.gateway.app import create_app
@@ -298,6 +299,7 @@ async def test_no_tenant_reaches_objects_of_another(
         **await _files(gateway),
         "fine_tuning_job_id": await _job(gateway),
         **await training_objects(store, gateway.tenant_id, key_id),
+        **await stored_response(store, gateway.tenant_id, key_id),
     }
     run, session, sampler = names["run_id"], names["session_id"], names["sampler_id"]
     path = f"tinker://{run}/weights/{names['checkpoint']}"
@@ -341,6 +343,9 @@ async def test_no_tenant_reaches_objects_of_another(
         "/v1/messages": {"model": "poet", "max_tokens": 4, "messages": [{"role": "user", "content": "x"}]},
         "/v1/messages/count_tokens": {"model": "poet", "messages": [{"role": "user", "content": "x"}]},
         "/v1/responses": {"model": "poet", "input": "x"},
+        "/v1/responses/input_tokens": {"model": "poet", "input": "x"},
+        "/v1/conversations/{conversation_id}": {"metadata": {}},
+        "/v1/conversations/{conversation_id}/items": {"items": [{"role": "user", "content": "x"}]},
         "/v1/uploads/{upload_id}/complete": {"part_ids": ["part_x"]},
     }
     before = await _resources(gateway, store)
@@ -373,6 +378,17 @@ async def _files(gateway: Gateway) -> dict[str, str]:
     return {"file_id": file["id"], "upload_id": upload["id"]}
 
 
+async def stored_response(store: Store, tenant_id: str, key_id: str) -> dict[str, str]:
+    """Store a background response and a conversation of the tenant."""
+    item = {"id": "msg_1", "content": "poet"}
+    document = {"id": "resp_1", "output": []}
+    failed = NewResponse("resp_1", key_id, "poet", ResponseStatus.FAILED, [item], {}, document, background=True)
+    async with store.tenant(tenant_id, write=True) as scope:
+        await scope.responses.add(failed)
+        talk = await scope.conversations.create({}, [item], None)
+    return {"response_id": "resp_1", "conversation_id": talk.id, "item_id": "msg_1"}
+
+
 async def _job(gateway: Gateway) -> str:
     """Create a fine-tuning job of the first tenant."""
     async with gateway.http() as http:
@@ -390,6 +406,8 @@ async def _resources(gateway: Gateway, store: Store) -> Any:
             list(await scope.adapters.versions("poet")),
             list(await scope.files.list(Purpose)),
             list(await scope.jobs.list()),
+            list(await scope.responses.list()),
+            list(await scope.conversations.list()),
             await scope.training_sessions.list(offset=0, limit=9),
             await scope.training_runs.list(offset=0, limit=9),
             await scope.training_checkpoints.list(None, offset=0, limit=9),

@@ -87,6 +87,7 @@ def test_every_route_that_changes_something_counts(config: GatewayConfig) -> Non
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/responses",
+        "/v1/responses/input_tokens",
         "/v1/embeddings",
         "/v1/classify",
         "/v1/score",

@@ -4,6 +4,7 @@ import functools
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.responses import ResponsesConfig
 from loragate.gateway.openapi.document import openapi_document
 from loragate.gateway.openapi.examples.requests import BASE, REQUESTS
 from loragate.gateway.openapi.swagger_ui import ASSETS
@@ -37,6 +39,11 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
         tokenizer, max_model_len=4096, chat_template=tiny_model.TOOLS_TEMPLATE, **tiny_model.HEADS
     ) as stub:
         yield stub
+
+
+@pytest.fixture
+def config(config: GatewayConfig) -> GatewayConfig:
+    return replace(config, responses=ResponsesConfig(store=True))
 
 
 @pytest.fixture
@@ -85,6 +92,8 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             "/v1/files/{file_id}/close",
             "/v1/uploads/{upload_id}/cancel",
             "/v1/batches/{batch_id}/cancel",
+            "/v1/responses/{response_id}/cancel",
+            "/v1/conversations",
             *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             *(f"/admin/v1/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             *(f"/admin/v1/training_runs/{{run_id}}/{act}" for act in ("pause", "resume", "end")),
@@ -186,6 +195,7 @@ async def test_every_example_gets_the_documented_response(
         await _tour_of_files(tour, gateway)
         await _tour_of_jobs(tour, gateway, files)
         await _tour_of_batches(tour, gateway)
+        await _tour_of_responses(tour, gateway)
         await _tour_of_training(tour, gateway)
         probes = ("healthz", "readyz", "health", "ping", "post_ping", "get_version_of_server")
         for name in (*probes, "metrics"):
@@ -283,6 +293,27 @@ async def _tour_of_batches(tour: Tour, gateway: Gateway) -> None:
     for name in ("get_batch", "cancel_batch"):
         await tour(name, gateway.key, batch_id=batch["id"])
     gateway.engine.pause_after = None
+
+
+async def _tour_of_responses(tour: Tour, gateway: Gateway) -> None:
+    asked = {"model": tiny_model.MODEL_ID, "input": "Hello.", "background": True, "user": "ann"}
+    (response,) = await tour("create_response", gateway.key, json=asked)
+    for name in ("get_response", "cancel_response", "list_input_items", "delete_response"):
+        await tour(name, gateway.key, response_id=response["id"])
+    for name in ("list_responses", "count_input_tokens", "get_response_store", "export_responses"):
+        await tour(name, gateway.key)
+    async with gateway.admin() as http:
+        made = await http.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", json={"scopes": ["admin"]})
+    await tour("update_response_store", made.json()["secret"])
+    await tour("delete_responses_of_user", gateway.key, params={"user": "ann"})
+    (talk, _) = await tour("create_conversation", gateway.key)
+    of_talk = {"conversation_id": talk["id"]}
+    for name in ("get_conversation", "update_conversation", "list_conversation_items"):
+        await tour(name, gateway.key, **of_talk)
+    (added,) = await tour("create_conversation_items", gateway.key, **of_talk)
+    for name in ("get_conversation_item", "delete_conversation_item"):
+        await tour(name, gateway.key, **of_talk, item_id=added["data"][0]["id"])
+    await tour("delete_conversation", gateway.key, **of_talk)
 
 
 async def _tour_of_training(tour: Tour, gateway: Gateway) -> None:

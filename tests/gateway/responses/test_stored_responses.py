@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
+from loragate.adapter_store.responses import conversations, repository
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.responses import ResponsesConfig
 from tests.gateway import tiny_model
@@ -90,6 +91,18 @@ async def test_a_stored_response_is_read_continued_and_deleted(gateway: Gateway,
         assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
 
 
+async def test_context_is_bounded(client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await client.responses.create(model=MODEL_ID, input=SECRET, store=True)
+    talk = await client.conversations.create(items=[{"role": "user", "content": SECRET}])
+    for module in (repository, conversations):
+        monkeypatch.setattr(module, "MAX_CONTEXT_BYTES", 100)
+    for name, value in (("previous_response_id", first.id), ("conversation", talk.id)):
+        field: dict[str, Any] = {name: value}
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.create(model=MODEL_ID, input="And?", **field)
+        assert (refused.value.code, refused.value.param) == ("context_too_large", name)
+
+
 async def test_a_stream_is_stored_before_it_ends(gateway: Gateway, client: AsyncOpenAI) -> None:
     async with client.responses.stream(model=MODEL_ID, input="Hello.", store=True) as stream:
         async for event in stream:
@@ -136,10 +149,10 @@ async def test_a_server_that_stores_nothing_says_so(own_gateway: Gateway) -> Non
     ]
     async with own_gateway.openai() as client:
         for fields in asked:
-            with pytest.raises(openai.BadRequestError, match="stores no responses") as refused:
+            with pytest.raises(openai.BadRequestError, match="not stored here") as refused:
                 await client.responses.create(model=MODEL_ID, input="Hello.", **fields)
             assert refused.value.param == next(iter(fields))
-        with pytest.raises(openai.BadRequestError, match="stores no responses"):
+        with pytest.raises(openai.BadRequestError, match="not stored here"):
             await client.conversations.create()
     assert own_gateway.engine.submits == []
 
@@ -282,12 +295,47 @@ async def test_no_content_reaches_logs_or_the_database(
     gateway.engine.respond_with("A whispered answer.")
     await client.responses.create(model=MODEL_ID, input=SECRET, store=True, user="ann-of-acme")
     await ended(client, await client.responses.create(model=MODEL_ID, input=SECRET, background=True))
-    await client.conversations.create(items=[{"role": "user", "content": SECRET}], metadata={"note": SECRET})
+    item: Any = {"id": "msg-ann-of-acme", "role": "user", "content": SECRET}
+    talk = await client.conversations.create(items=[item], metadata={"note": SECRET})
+    found = await client.conversations.items.retrieve("msg-ann-of-acme", conversation_id=talk.id)
+    assert found.id == "msg-ann-of-acme"
+    async with gateway.http() as http:
+        assert (await http.delete("/v1/response_store?user=ann-of-acme")).json()["deleted"] == 1
     async with gateway.admin() as http:
         audit = (await http.get("/admin/v1/audit")).text
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"stored_responses" in files
-    seen = f"{caplog.text}{audit}".encode() + files
+    ours = [record for record in caplog.records if not record.name.startswith(("openai", "http"))]  # not the client's
+    logs = "\n".join(record.getMessage() for record in ours)
+    assert "loragate" in " ".join(record.name for record in ours)
+    seen = f"{logs}{audit}".encode() + files
     assert b"resp_" in seen
     for text in (b"treasure", b"whispered", b"ann-of-acme"):
         assert text not in seen
+
+
+async def test_all_fields_reach_the_background(gateway: Gateway, client: AsyncOpenAI) -> None:
+    place = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool: Any = {"type": "function", "name": "weather", "parameters": place}
+    fields: dict[str, Any] = {
+        "tools": [{"type": "namespace", "name": "outside", "description": "", "tools": [tool]}],
+        "tool_choice": "auto",
+        "text": {"format": {"type": "json_schema", "name": "place", "schema": place}},
+        "reasoning": {"effort": "low"},
+        "instructions": "Be brief.",
+        "temperature": 0.5,
+        "max_output_tokens": 8,
+        "metadata": {"a": "b"},
+        "include": ["message.output_text.logprobs"],
+    }
+    gateway.engine.respond_with('{"city": "Oslo"}')
+    direct = await client.responses.create(model=MODEL_ID, input="Where?", **fields)
+    later = await ended(
+        client, await client.responses.create(model=MODEL_ID, input="Where?", background=True, **fields)
+    )
+    first, second = gateway.engine.submits[-2:]
+    first.request_id = second.request_id
+    assert first == second
+    own = {"id", "created_at", "completed_at", "background", "store", "output", "usage"}
+    assert direct.model_dump(exclude=own) == later.model_dump(exclude=own)
+    assert (direct.output_text, direct.status) == (later.output_text, later.status)

@@ -30,6 +30,7 @@ OF_TENANTS = {
     "fine-tuning": "/fine-tuning",
     "job": "/fine-tuning/{job}",
     "batches": "/batches",
+    "responses": "/responses",
     "training": "/training",
     "usage": "/usage",
     "keys": "/keys",
