@@ -19,7 +19,6 @@ from loragate.cli.commands import (
     finetune,
     gateway,
     keys,
-    panel,
     responses,
     secrets,
     serve,
@@ -83,7 +82,7 @@ app.command()(engine.engine)
 app.command()(gateway.gateway)
 app.command("finetune-worker")(training.finetune_worker)
 app.command()(training.trainer)
-app.command()(panel.panel)
+app.command()(gateway.panel)
 app.command("engine-trace")(engine.engine_trace)
 app.command()(chat.chat)
 app.command()(chat.classify)

@@ -1,5 +1,5 @@
 """Maintenance of stored responses: what has expired, or belonged to deleted tenants, is removed, and what was sealed
-under a previous secret is sealed anew."""
+under a previous secret is resealed."""
 
 import logging
 from datetime import timedelta

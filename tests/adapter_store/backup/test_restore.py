@@ -102,6 +102,7 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     newer = ("batch_lines", "batches", "engine_leases", "replica_sets", "restorations", "sweep_holds")
     newer += tuple(f"training_{table}" for table in training)
     newer += ("conversation_items", "conversations", "response_events", "stored_responses")
+    newer = tuple(sorted(newer))
     without = [f"database/{table}.jsonl" for table in newer]
     manifest["files"] = [file for file in manifest["files"] if file["name"] not in without]
     (backup / NAME).write_bytes(orjson.dumps(manifest))
