@@ -1,15 +1,15 @@
 """Stored responses with the events of their streams, conversations with their items, and whether a tenant stores by
 default.
 
-Revision ID: 0033
-Revises: 0032
+Revision ID: 0034
+Revises: 0033
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0033"
-down_revision = "0032"
+revision = "0034"
+down_revision = "0033"
 
 _TIME = sa.DateTime(timezone=True)
 
