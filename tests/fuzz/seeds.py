@@ -1,5 +1,7 @@
 """Valid inputs of the fuzzed parsers, and what is often put into them."""
 
+from loragate.v1 import training_pb2 as pb
+
 _TENSORS = (
     b'"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"F16","shape":[4],"data_offsets":[16,24]}'
 )
@@ -15,6 +17,23 @@ _TOOLS = (
 )
 _POST = b"POST /v1/x HTTP/1.1\r\nHost: a\r\n"
 _PIPELINED = b"GET / HTTP/1.1\r\nHost: b\r\n\r\n"
+
+
+def _training(**inputs: pb.Tensor) -> bytes:
+    chunk = pb.Chunk(encoded_text=pb.EncodedText(tokens=bytes(8)))
+    datum = pb.Datum(model_input=[chunk], loss_fn_inputs=inputs)
+    request = pb.ForwardBackwardRequest(model_id="m", seq_id=1, data=[datum], loss_fn="cross_entropy")
+    return request.SerializeToString()
+
+
+_DENSE = pb.Tensor(dense=bytes(16), dtype=pb.DTYPE_INT64, shape=[2])
+_SPARSE = pb.Tensor(
+    dtype=pb.DTYPE_FLOAT32,
+    shape=[2, 2],
+    sparse_csr=pb.SparseCsr(
+        values=bytes(4), crow_indices=b"".join(n.to_bytes(8, "little") for n in (0, 1, 1)), col_indices=bytes(8)
+    ),
+)
 
 SEEDS: dict[str, tuple[bytes, ...]] = {
     "header": (
@@ -36,6 +55,7 @@ SEEDS: dict[str, tuple[bytes, ...]] = {
         _PREFERENCE,
         _TOOLS,
     ),
+    "training": (_training(target_tokens=_DENSE), _training(target_tokens=_DENSE, weights=_SPARSE)),
     "http": (
         b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
         _POST + b"Content-Length: 5\r\n\r\nhello",
@@ -51,6 +71,7 @@ WORDS: dict[str, tuple[bytes, ...]] = {
     "config": (*_JSON, b'"r": 4', b".*", b"9" * 30, b'"all-linear"', b"[1]"),
     "pattern": tuple(rb"( ) (?: | * +? {2,} {,3} [ ] ^ $ \ \b \1 . \Z (?= x{9}{9} [^ -".split()),
     "lines": (*_JSON, b"\n", b"\r\n", b"\xff", b"\xef\xbb\xbf", b"9" * 5000, b'"weight": 0', b"\xc2\x85"),
+    "training": (b"\x00", b"\xff", b"\x08\x01", b"\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x10", b"\x01" + bytes(7)),
     "http": (
         *(
             b"\r\n",

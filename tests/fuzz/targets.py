@@ -18,6 +18,8 @@ from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.patterns.automaton import Budget
 from loragate.peft_format.patterns.pattern import FullPattern, Pattern, SuffixPattern
 from loragate.peft_format.safetensors.header import read_header
+from loragate.trainer.errors import TrainingRejected
+from loragate.trainer.worker.requests import forward_backward
 
 from .http_target import run_http
 from .seeds import SEEDS, WORDS
@@ -111,12 +113,30 @@ def run_in_time(target: Target, raw: bytes) -> None:
     assert time.process_time() - started < _SECONDS, "it takes too long"
 
 
+def run_training(raw: bytes) -> None:
+    """Read a request of the training API as a trainer does."""
+    try:
+        request = forward_backward("run", raw)
+    except TrainingRejected as error:
+        _check_sentence(str(error))
+    else:
+        assert all(datum.tokens.ndim == 1 for datum in request.data)
+
+
 _FILES = {
     "header": ("safetensors/header.py", "config/strict_json.py"),
     "config": ("config/lora_config.py", "config/json_fields.py", "config/acceptance.py", "config/strict_json.py"),
     "pattern": ("patterns/syntax.py", "patterns/automaton.py", "patterns/pattern.py"),
     "lines": ("data/jsonl.py", "data/formats.py", "data/validation.py", "prompts/messages.py", "prompts/tools.py"),
+    "training": ("worker/requests.py",),
     "http": ("http/guarded_protocol.py", "httptools_impl.py"),
 }
-_RUN = {"header": run_header, "config": run_config, "pattern": run_pattern, "lines": run_lines, "http": run_http}
+_RUN = {
+    "header": run_header,
+    "config": run_config,
+    "pattern": run_pattern,
+    "lines": run_lines,
+    "training": run_training,
+    "http": run_http,
+}
 TARGETS = {name: Target(name, run, SEEDS[name], WORDS[name], _FILES[name]) for name, run in _RUN.items()}

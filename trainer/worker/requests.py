@@ -15,7 +15,7 @@ from loragate.trainer.trainer import ForwardBackward, ForwardBackwardResult
 from loragate.v1 import training_pb2 as pb
 
 _MAX_DATA = 4096  # of one request
-_MAX_CELLS = 1 << 26  # of one tensor
+_MAX_CELLS = 1 << 26  # of one tensor, and of all sparse ones together: a few bytes stand for any number of zeros
 _DTYPES: dict[pb.DType, np.dtype[Any]] = {
     pb.DTYPE_FLOAT32: np.dtype("<f4"),
     pb.DTYPE_INT64: np.dtype("<i8"),
@@ -34,6 +34,7 @@ def forward_backward(run_id: str, payload: bytes) -> ForwardBackward:
         raise TrainingRejected("data: it is empty.")
     if len(request.data) > _MAX_DATA:
         raise TrainingRejected(f"data: {len(request.data)} sequences are too many for one request; {_MAX_DATA} may be.")
+    _check_sparse(request)
     return ForwardBackward(
         run_id=run_id,
         data=tuple(_datum(each, f"data[{number}]") for number, each in enumerate(request.data)),
@@ -41,6 +42,17 @@ def forward_backward(run_id: str, payload: bytes) -> ForwardBackward:
         loss_config=_loss_config(request),
         forward_only=request.forward_only,
     )
+
+
+def _check_sparse(request: pb.ForwardBackwardRequest) -> None:
+    cells = 0
+    for number, datum in enumerate(request.data):
+        for name, tensor in datum.loss_fn_inputs.items():
+            if tensor.WhichOneof("encoding") == "sparse_csr":
+                cells += math.prod(max(0, size) for size in tensor.shape)
+            if cells > _MAX_CELLS:
+                where = f"data[{number}].loss_fn_inputs.{name[:64]}"
+                raise TrainingRejected(f"{where}: the sparse tensors have more than {_MAX_CELLS} cells: send fewer.")
 
 
 def forward_backward_output(result: ForwardBackwardResult) -> bytes:
