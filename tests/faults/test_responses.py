@@ -51,8 +51,8 @@ async def test_a_killed_gateway(config: GatewayConfig, engine: StubEngine, tenan
         numbers = [event.sequence_number for event in events]
         assert numbers == sorted(set(numbers))
         assert numbers[0] > last
-        anew = [event.type for event in events].index("response.created")  # behind what the first gateway had stored
-        text = "".join(event.delta for event in events[anew:] if event.type == "response.output_text.delta")
+        second = [event.type for event in events].index("response.created")  # behind what the first gateway had stored
+        text = "".join(event.delta for event in events[second:] if event.type == "response.output_text.delta")
         assert (text, events[-1].type) == ("It is fine.", "response.completed")
         response = await client.responses.retrieve(response_id)
         assert response.output_text == "It is fine."
