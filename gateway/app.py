@@ -117,6 +117,7 @@ if TYPE_CHECKING:
 _SCRAPE_SECONDS = 1.0  # for which scrapes without a key get the same page
 _MAX_FOLLOWERS = 1024  # calls that follow a job's events; each reads the database once a second
 _MAX_FOLLOWERS_OF_TENANT = 32
+_MAX_EXPORTS = 64  # merged exports of all tenants; each engine runs one
 _EXPOSED_HEADERS = (
     "x-request-id",
     "request-id",
@@ -338,6 +339,7 @@ async def _open_services(
             file_threads=_threads(stack, "files"),
             public_metrics=TTLCache(_SCRAPE_SECONDS, 1),
             event_followers=FairPlaces(_MAX_FOLLOWERS, _MAX_FOLLOWERS_OF_TENANT),
+            exports=FairPlaces(_MAX_EXPORTS, 1),
             database_check=DatabaseCheck(store),
             change_limiter=ChangeLimiter(config.max_changes_per_minute),
             spool_space=SpoolSpace(config.upload_dir, config.min_free_bytes, config.upload_disk_share),

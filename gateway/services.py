@@ -99,6 +99,7 @@ class Services:
     file_threads: TenantThreads  # read what was uploaded: check lines, compute digests
     public_metrics: TTLCache[str, bytes]  # the page for scrapes without a key
     event_followers: FairPlaces  # of tenants, for streams that last as long as a job
+    exports: FairPlaces  # of tenants, for merged exports
     database_check: DatabaseCheck
     change_limiter: ChangeLimiter
     spool_space: SpoolSpace

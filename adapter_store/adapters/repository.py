@@ -147,6 +147,13 @@ class AdapterRepository:
         await self._audit.record("adapter_version.restore", _version_target(name, version), after=facts)
         return await self.version(name, version)
 
+    async def record_export(self, version: AdapterVersion) -> None:
+        """Record in the audit log that the base model was exported with this version merged into it."""
+        facts = {"digest": version.digest, "base_digest": version.base_digest}
+        await self._audit.record(
+            "adapter_version.export_merged", _version_target(version.name, version.version), after=facts
+        )
+
     async def aliases(self, name: str) -> Aliases:
         return (await self.get(name)).aliases
 

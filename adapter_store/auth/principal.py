@@ -8,7 +8,7 @@ from loragate.adapter_store.limits import UNLIMITED, UNLIMITED_TENANT, Limits, T
 
 
 class Scope(StrEnum):
-    """Permissions of a tenant's key. ALL includes future scopes, but never ADMIN."""
+    """Permissions of a tenant's key. ALL includes future scopes, but never ADMIN or EXPORT."""
 
     ALL = "all"
     INFERENCE = "inference"
@@ -17,6 +17,7 @@ class Scope(StrEnum):
     FINETUNE = "finetune"
     TRAIN = "train"  # the training API
     USAGE = "usage"
+    EXPORT = "export"  # of the base model's weights, merged with an adapter's
     ADMIN = "admin"  # the tenant's own keys and audit log
 
 
@@ -38,7 +39,7 @@ class TenantPrincipal:
         assert self.scopes
 
     def allows(self, scope: Scope) -> bool:
-        return scope in self.scopes or (Scope.ALL in self.scopes and scope is not Scope.ADMIN)
+        return scope in self.scopes or (Scope.ALL in self.scopes and scope not in (Scope.ADMIN, Scope.EXPORT))
 
     @property
     def actor(self) -> str:

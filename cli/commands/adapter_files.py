@@ -1,4 +1,4 @@
-"""`loragate adapters upload|upload-all|import|download|check`: transfers of adapters' files."""
+"""`loragate adapters upload|upload-all|import|download|export-merged|check`: transfers of adapters' files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -135,6 +135,29 @@ def download(
     typer.echo(str(folder))
 
 
+def export_merged(
+    name: Annotated[str, typer.Argument(help="NAME, whose latest version is taken, or NAME:VERSION.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to create.", file_okay=False)],
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Export the base model with a version merged into its weights, as a folder that transformers loads. The key needs
+    the scope `export`, and the server `LORAGATE_MERGED_EXPORTS=true`.
+
+    Example: `loragate adapters export-merged support-bot:2 ./support-bot-merged`
+    """
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.transfer.merged_export import export_merged as export
+
+    adapter, _, version = name.partition(":")
+    if version and not (version.isdecimal() and int(version)):
+        raise typer.BadParameter("write NAME:VERSION with a number from 1, or NAME", param_hint="NAME")
+    with as_tenant(base_url, api_key, data_dir) as api:
+        export(api, adapter, int(version) if version else None, folder)
+    typer.echo(str(folder))
+
+
 def check(
     folder: Folder,
     as_json: options.AsJson = False,
@@ -158,4 +181,4 @@ def check(
         typer.echo(f"warning: {warning}", err=True)
 
 
-COMMANDS = (upload, upload_all, import_, download, check)
+COMMANDS = (upload, upload_all, import_, download, export_merged, check)

@@ -262,6 +262,7 @@ class Settings(BaseSettings):
     tool_parser: ToolParser | None = None
     reasoning_parser: ReasoningParser | None = None
     reasoning_content: bool = False
+    merged_exports: bool = False
     oidc: OidcConfig = OidcConfig()
     tracing: TracingConfig = TracingConfig()
     responses: ResponsesConfig = ResponsesConfig()

@@ -71,6 +71,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             tool_parser=settings.tool_parser,
             reasoning_parser=settings.reasoning_parser,
             reasoning_content=settings.reasoning_content,
+            merged_exports=settings.merged_exports,
             oidc=settings.oidc if settings.oidc.issuer else None,
             tracing=settings.tracing if settings.tracing.endpoint else None,
             prices=settings.prices,

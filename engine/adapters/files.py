@@ -89,6 +89,14 @@ class AdapterFiles(Generic[Loaded]):
             if path not in self.tier:
                 await self._fetch_and(key, path, self._check)
 
+    @asynccontextmanager
+    async def opened(self, key: AdapterKey) -> AsyncIterator[tuple[Path, AdapterReading]]:
+        """Have the adapter's checked files here, in a folder, until the block ends. Raise AdapterUnavailable."""
+        path = self._path(key)
+        await self.fetch(key)
+        with self.tier.reading(path):
+            yield path, await asyncio.to_thread(self._check, path, key)
+
     def protect(self, keys: Iterable[AdapterKey]) -> None:
         """Protect the files of these adapters from eviction, in place of those protected before."""
         self.tier.protected = frozenset(path for key in keys if (path := self._folder(key)) is not None)

@@ -2,22 +2,31 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from functools import partial
 from typing import TypeVar
 
 import grpc
 import grpc.aio
+from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.engine.client.channel_options import CLIENT_OPTIONS
 from loragate.engine.client.client import CALL_SECONDS
-from loragate.engine.client.errors import EngineUnavailable
+from loragate.engine.client.errors import EngineRequestError, EngineUnavailable
 from loragate.engine.link_security import LinkTls, is_unix, metadata_of
 from loragate.engine.server_tls import Reloaded
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
 T = TypeVar("T")
+
+_PART_SECONDS = 120.0  # without a part of an export, after which it fails; the adapter may have to be fetched first
+_EXPORT_ERRORS = {
+    grpc.StatusCode.FAILED_PRECONDITION: pb.ERROR_CODE_INVALID_REQUEST,
+    grpc.StatusCode.UNIMPLEMENTED: pb.ERROR_CODE_INVALID_REQUEST,
+    grpc.StatusCode.NOT_FOUND: pb.ERROR_CODE_ADAPTER_UNAVAILABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: pb.ERROR_CODE_OVERLOADED,
+}
 
 
 class EngineCalls:
@@ -80,6 +89,26 @@ class EngineCalls:
         call = self._stub().Trace(request, timeout=CALL_SECONDS, metadata=self._metadata)
         response: pb.TraceResponse = await self._call(call)
         return response.json
+
+    async def export_merged(self, adapter: pb.AdapterRef, base_digest: str) -> AsyncGenerator[pb.ExportPart]:
+        request = pb.ExportRequest(adapter=adapter, base_digest=base_digest)
+        call = self._stub().ExportMerged(request, metadata=self._metadata)
+        try:
+            while True:
+                async with asyncio.timeout(_PART_SECONDS):
+                    part = await call.read()
+                if part is EOF:
+                    return
+                yield part
+        except grpc.aio.AioRpcError as error:
+            code = _EXPORT_ERRORS.get(error.code())
+            if code is not None:
+                raise EngineRequestError(code, error.details() or "") from error
+            raise EngineUnavailable(f"the engine does not export ({error.code().name})") from error
+        except TimeoutError:
+            raise EngineUnavailable("the engine has sent nothing of an export for too long") from None
+        finally:
+            call.cancel()
 
     def _use_renewed_certificates(self) -> None:
         """Open a new channel if the files of the certificates have changed, and can be used."""

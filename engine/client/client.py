@@ -1,6 +1,6 @@
 """What the other parts know of an engine, whether it runs in another process or is simulated."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -65,6 +65,13 @@ class EngineClient(Engine, Protocol):
 
     async def trace(self, last_steps: int = 0) -> bytes:
         """Return the last steps, or all that are recorded, in Chrome's trace-event format. Raise EngineUnavailable."""
+        ...
+
+    def export_merged(self, adapter: pb.AdapterRef, base_digest: str) -> AsyncGenerator[pb.ExportPart]:
+        """Yield the parts of an export. Closing the iterator ends it in the engine.
+
+        Raise EngineUnavailable; EngineRequestError where the adapter cannot be merged or read, or another export runs.
+        """
         ...
 
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:

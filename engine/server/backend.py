@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loragate.engine.adapters.files import AdapterFiles, AdapterPeer
+from loragate.engine.export.exporter import Exporter
 from loragate.engine.scheduling.overload import QueueLoad
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey, Request
@@ -31,6 +32,11 @@ class Backend(Protocol):
 
     @property
     def files(self) -> AdapterFiles[Any]: ...
+
+    @property
+    def exporter(self) -> Exporter | None:
+        """Exports merged models; None where the backend cannot."""
+        ...
 
     def start(self) -> None: ...
 

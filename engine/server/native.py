@@ -9,10 +9,12 @@ from typing import Any
 from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
 from loragate.engine.adapters.weights.load import load_adapter
 from loragate.engine.config import EngineConfig
+from loragate.engine.export.exporter import Exporter
 from loragate.engine.layers.patch import HostAdapter
 from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.trace_events import trace_json
+from loragate.engine.model.checkpoint import saved_quantization
 from loragate.engine.scheduling.overload import QueueLoad
 from loragate.engine.sequence.request import AdapterKey, Request
 from loragate.engine.server.backend import Links
@@ -34,6 +36,9 @@ class NativeBackend:
         self.files: AdapterFiles[HostAdapter] = AdapterFiles(
             config.cache_dir / "adapters", loaded.layout, self._prepare, links.peers, config.adapter_disk_bytes
         )
+        quantized = "The base model is quantized, so nothing can be merged into its weights exactly."
+        problem = quantized if loaded.base.is_quantized or saved_quantization(loaded.directory) else None
+        self.exporter = Exporter(loaded.directory, loaded.layout, self.files, problem)
         self.core: EngineCore = build_core(
             loaded,
             config,

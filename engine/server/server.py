@@ -14,10 +14,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from loragate.engine.adapters.files import AdapterUnavailable
 from loragate.engine.adapters.prefetch import Prefetch
 from loragate.engine.client.channel_options import SERVER_OPTIONS
 from loragate.engine.client.frames import unbatch
 from loragate.engine.config import EngineConfig
+from loragate.engine.export.exporter import ExporterBusy
+from loragate.engine.export.merge import NotMergeable
 from loragate.engine.model.errors import ModelRejected
 from loragate.engine.runtime.interpreter import freeze_objects
 from loragate.engine.sequence.output import Output
@@ -65,6 +68,27 @@ class EngineService(pb_grpc.EngineServiceServicer):
 
     async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
         return pb.TraceResponse(json=await asyncio.to_thread(self.backend.trace, request.last_steps or None))
+
+    async def ExportMerged(
+        self, request: pb.ExportRequest, context: "grpc.aio.ServicerContext[pb.ExportRequest, pb.ExportPart]"
+    ) -> None:
+        exporter = self.backend.exporter
+        if exporter is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this engine does not export merged models")
+        if request.base_digest != self.backend.manifest.base_digest:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this engine serves another base model")
+        (key,) = _keys([request.adapter])
+        try:
+            async with exporter.export(key) as export:
+                await context.write(pb.ExportPart(size_bytes=export.size))
+                async for part in export.parts():
+                    await context.write(pb.ExportPart(data=part))
+        except NotMergeable as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except ExporterBusy as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except AdapterUnavailable as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 
     async def Session(
         self, request_iterator: AsyncIterator[pb.ClientFrame], context: object

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
@@ -66,6 +67,7 @@ class LoadedModel:
     layout: BaseLayout
     manifest: pb.Manifest
     blocks: BlockPool
+    directory: Path  # of the checkpoint
     budget: DeviceBudget | None = None  # of a GPU's memory
 
 
@@ -135,7 +137,7 @@ def _load(config: EngineConfig) -> LoadedModel:
     )
     for note in notes:
         log.warning("%s", note)
-    return LoadedModel(base, where, manifest, blocks, budget)
+    return LoadedModel(base, where, manifest, blocks, directory, budget)
 
 
 def build_core(

@@ -69,6 +69,11 @@ class VllmBackend:
     def manifest(self) -> pb.Manifest:
         return self._model.manifest
 
+    @property
+    def exporter(self) -> None:
+        """None: vLLM's own copies of the weights are not read."""
+        return None
+
     def start(self) -> None:
         """Do nothing: vLLM runs already."""
 

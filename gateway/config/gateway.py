@@ -98,6 +98,7 @@ class GatewayConfig:
     signatures: SignaturePolicy = UNSIGNED  # of adapters that are published
     tool_parser: str | None = None  # how the model writes tool calls; None: detected from its chat template
     reasoning_parser: str | None = None  # how the model writes its reasoning; None: detected from its chat template
+    merged_exports: bool = False  # keys with the scope `export` get the base model's weights, merged with an adapter
     reasoning_content: bool = False  # messages also carry their reasoning under DeepSeek's name
 
     @property

@@ -135,6 +135,7 @@ AdapterWriter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_WRI
 FileKeeper = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE, Scope.ADAPTERS_WRITE, Scope.INFERENCE))]
 FineTuner = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE))]
 Trainer = Annotated[TenantPrincipal, Depends(TenantWith(Scope.TRAIN))]
+Exporter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.EXPORT))]
 UsageReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.USAGE))]
 TenantAdministrator = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADMIN))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]

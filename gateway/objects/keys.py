@@ -11,7 +11,7 @@ from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.objects.adapters import Limits, limits_object
 from loragate.gateway.objects.common import Moment, Page
 
-Scope = Literal["all", "inference", "adapters:read", "adapters:write", "finetune", "train", "usage", "admin"]
+Scope = Literal["all", "inference", "adapters:read", "adapters:write", "finetune", "train", "usage", "export", "admin"]
 
 
 class ApiKey(TypedDict):

@@ -68,6 +68,11 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.trace = b'{"traceEvents":[]}'
         self.traces_asked: list[pb.TraceRequest] = []
         self.submits: list[pb.Submit] = []
+        self.exports: list[pb.ExportRequest] = []
+        self.export_parts: list[bytes] = []
+        self.export_allowed = asyncio.Event()
+        self.export_allowed.set()
+        self.export_failure: tuple[grpc.StatusCode, str] | None = None
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
         self.aborted_completions: list[tuple[int, int]] = []  # the request and the index of each that ended singly
         self.adapters: dict[str, ReceivedAdapter] = {}
@@ -125,6 +130,17 @@ class StubEngine(pb_grpc.EngineServiceServicer):
     async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
         self.traces_asked.append(request)
         return pb.TraceResponse(json=self.trace)
+
+    async def ExportMerged(
+        self, request: pb.ExportRequest, context: grpc.aio.ServicerContext[pb.ExportRequest, pb.ExportPart]
+    ) -> AsyncIterator[pb.ExportPart]:
+        self.exports.append(request)
+        if self.export_failure is not None:
+            await context.abort(*self.export_failure)
+        yield pb.ExportPart(size_bytes=sum(map(len, self.export_parts)))
+        for part in self.export_parts:
+            await self.export_allowed.wait()
+            yield pb.ExportPart(data=part)
 
     async def Session(self, frames: AsyncIterator[pb.ClientFrame], context: object) -> AsyncIterator[pb.EngineFrame]:
         session = _Session(self)

@@ -12,10 +12,12 @@ from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.dependencies.idempotency_key import OnlyOnce
 from loragate.gateway.dependencies.json_body import JsonBody
-from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
+from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By, Exporter
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import Unavailable
+from loragate.gateway.http.archive_stream import ArchiveStream
 from loragate.gateway.http.bodies import announced_size
+from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.adapters import Adapter, AdapterList, AdapterVersion, AdapterVersionList, DeletedAdapter
 from loragate.gateway.openapi.responses import describes
@@ -23,6 +25,7 @@ from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations import releases
 from loragate.gateway.operations.adapters_from_files import from_files
 from loragate.gateway.operations.files import upload_space
+from loragate.gateway.operations.merged_exports import merged_export
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import UPLOAD_FORM, AdapterFromFiles, AdapterPatch, VersionPatch
 from loragate.gateway.services import Services
@@ -156,6 +159,15 @@ async def download_file(name: str, version: Version, file: FileName, caller: Ada
     assert file == TENSORS_FILE
     length = {"content-length": str(found.size_bytes)}
     return StreamingResponse(stored.tensors, headers=length, media_type="application/octet-stream")
+
+
+@router.get("/{name}/versions/{version}/merged")
+@describes(None, json=False, media={"application/x-tar": "The files of the merged model."}, errors=(400, 429))
+async def export_merged(name: str, version: Version, caller: Exporter, request: Request, use: Use) -> Response:
+    """Export the base model with a version merged into its weights, as a tar archive that transformers loads once it
+    is unpacked. Needs the scope `export`, which `all` does not include, and an operator who has switched exports on."""
+    export = merged_export(use, caller, context_of(request.scope).actor, name, version)
+    return ArchiveStream(export, "merged.tar", use.lifecycle, use.config.stall_seconds)
 
 
 async def _upload(

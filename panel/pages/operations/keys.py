@@ -27,6 +27,7 @@ SCOPES = {
     "adapters:write": "change adapters",
     "finetune": "train adapters",
     "train": "use the training API",
+    "export": "export the base model merged with an adapter",
     "usage": "read usage",
     "admin": "manage keys",
 }

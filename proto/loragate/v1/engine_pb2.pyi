@@ -75,6 +75,22 @@ class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ExportRequest(_message.Message):
+    __slots__ = ("adapter", "base_digest")
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    adapter: AdapterRef
+    base_digest: str
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., base_digest: _Optional[str] = ...) -> None: ...
+
+class ExportPart(_message.Message):
+    __slots__ = ("size_bytes", "data")
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    size_bytes: int
+    data: bytes
+    def __init__(self, size_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class TargetModule(_message.Message):
     __slots__ = ("name", "kind", "in_features", "out_features", "servable", "bias")
     NAME_FIELD_NUMBER: _ClassVar[int]

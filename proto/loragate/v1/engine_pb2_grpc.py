@@ -41,6 +41,11 @@ class EngineServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_engine__pb2.TraceRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_engine__pb2.TraceResponse.FromString,
                 )
+        self.ExportMerged = channel.unary_stream(
+                '/loragate.v1.EngineService/ExportMerged',
+                request_serializer=loragate_dot_v1_dot_engine__pb2.ExportRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_engine__pb2.ExportPart.FromString,
+                )
 
 
 class EngineServiceServicer(object):
@@ -84,6 +89,15 @@ class EngineServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportMerged(self, request, context):
+        """The base model with an adapter merged into its weights, as a tar archive of a folder that transformers loads. One
+        export runs at a time; another one ends with RESOURCE_EXHAUSTED. FAILED_PRECONDITION says why an adapter cannot be
+        merged, NOT_FOUND why it cannot be read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EngineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +125,11 @@ def add_EngineServiceServicer_to_server(servicer, server):
                     servicer.Trace,
                     request_deserializer=loragate_dot_v1_dot_engine__pb2.TraceRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_engine__pb2.TraceResponse.SerializeToString,
+            ),
+            'ExportMerged': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportMerged,
+                    request_deserializer=loragate_dot_v1_dot_engine__pb2.ExportRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_engine__pb2.ExportPart.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -206,5 +225,22 @@ class EngineService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.EngineService/Trace',
             loragate_dot_v1_dot_engine__pb2.TraceRequest.SerializeToString,
             loragate_dot_v1_dot_engine__pb2.TraceResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ExportMerged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/loragate.v1.EngineService/ExportMerged',
+            loragate_dot_v1_dot_engine__pb2.ExportRequest.SerializeToString,
+            loragate_dot_v1_dot_engine__pb2.ExportPart.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,7 +1,7 @@
 """An EngineClient without an engine: tests choose when it is connected and what it answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from loragate.engine.client.errors import EngineUnavailable
@@ -47,6 +47,9 @@ class MemoryClient:
 
     async def trace(self, last_steps: int = 0) -> bytes:
         return b"{}"
+
+    async def export_merged(self, adapter: pb.AdapterRef, base_digest: str) -> AsyncGenerator[pb.ExportPart]:
+        yield pb.ExportPart()
 
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
         self.pinned = list(adapters)

@@ -64,7 +64,7 @@ class Caller:
 
     def allows(self, scope: Scope) -> bool:
         assert self.scopes is not None
-        return scope in self.scopes or (Scope.ALL in self.scopes and scope != Scope.ADMIN)
+        return scope in self.scopes or (Scope.ALL in self.scopes and scope not in (Scope.ADMIN, Scope.EXPORT))
 
 
 def routes_of(app: FastAPI) -> list[APIRoute]:

@@ -1,0 +1,1 @@
+"""Merged export: the base model's checkpoint with an adapter merged into its weights, as an archive."""
