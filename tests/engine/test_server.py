@@ -1,10 +1,12 @@
 """The engine as its clients see it: its own process, one stream, adapter bytes on demand, and its failures."""
 
 import asyncio
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -141,6 +143,20 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
         expected = await asyncio.to_thread(greedy, tiny.model, PROMPT, 8, name and tiny.adapters[name])
         assert answer == expected, name
     assert sorted(source.opened) == sorted(digests.values()), "each was fetched once despite evictions"
+
+    # a merged export comes whole, and only from an engine with the base model that it names
+    ref = pb.AdapterRef(tenant_id="tn_1", digest=digests["a"])
+    exported = [part async for part in engine.export_merged(ref, manifest.base_digest)]
+    archive = b"".join(part.data for part in exported)
+    assert len(archive) == exported[0].size_bytes
+    with tarfile.open(fileobj=io.BytesIO(archive)) as merged:
+        assert {"config.json", "model.safetensors"} <= set(merged.getnames())
+    for key, base, error in (
+        (ref, "sha256:another", EngineUnavailable),
+        (pb.AdapterRef(tenant_id="tn_1", digest="sha256:" + "1" * 64), manifest.base_digest, EngineRequestError),
+    ):
+        with pytest.raises(error):
+            await anext(engine.export_merged(key, base))
 
     # an adapter whose bytes do not match its digest, or that no client has, fails its own request
     source.folders["sha256:" + "0" * 64] = tiny.adapters["a"]
