@@ -27,8 +27,8 @@ def create(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="A scope: all, inference, adapters:read, adapters:write, finetune, usage, or admin (not part of all); "
-            "may be repeated. [default: all]"
+            help="A scope: all, inference, adapters:read, adapters:write, finetune, train, usage, or, not part of all, "
+            "export or admin; may be repeated. [default: all]"
         ),
     ] = None,
     expires_at: Annotated[

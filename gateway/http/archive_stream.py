@@ -24,7 +24,7 @@ class Archive(Protocol):
 
 
 class ArchiveStream(Response):
-    """Opens the archive, then sends it; whatever ends the response also closes the archive.
+    """Opens the archive, then sends it. The archive is closed with the response, also when the client disconnects.
 
     An error before the first byte is an ordinary HTTP error; a later one cuts the connection short of content-length.
     """

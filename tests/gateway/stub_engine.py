@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import io
+import tarfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +29,17 @@ class ReceivedAdapter:
     tensors: bytearray = field(default_factory=bytearray)
     error: str = ""
     complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    """Return an archive with these files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
 
 
 class StubEngine(pb_grpc.EngineServiceServicer):
@@ -69,7 +82,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.traces_asked: list[pb.TraceRequest] = []
         self.submits: list[pb.Submit] = []
         self.exports: list[pb.ExportRequest] = []
-        self.export_parts: list[bytes] = []
+        self.export_parts = [tar_of({"config.json": b"{}", "model.safetensors": bytes(3 << 20)})]
         self.export_allowed = asyncio.Event()
         self.export_allowed.set()
         self.export_failure: tuple[grpc.StatusCode, str] | None = None

@@ -1,4 +1,4 @@
-"""`loragate adapters upload-all|import|download|check` against a gateway."""
+"""`loragate adapters upload-all|import|download|export-merged|check` against a gateway."""
 
 import asyncio
 import json
@@ -20,6 +20,7 @@ from tests.cli.conftest import SharedGateway
 from tests.cli.dropping_proxy import dropping_proxy
 from tests.cli.running import real_gateway, write_adapter
 from tests.gateway.fake_hub import COMMIT, fake_hub
+from tests.gateway.running_gateway import ADMIN_KEY
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -82,6 +83,25 @@ def test_downloaded_files_equal_the_uploaded_ones(tmp_path: Path) -> None:
     assert "exists already" in run("adapters", "download", "bot", "--version", "1", status=2).stderr
     assert "version" in run("adapters", "download", "bot", "--version", "7", "--output", "x", status=1).stderr
     assert list((tmp_path / "x").iterdir()) == []
+
+
+def test_a_merged_export_appears_once_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged = tmp_path / "models" / "merged"
+    with real_gateway(tmp_path, merged_exports=True) as url:
+        as_new_tenant(url, monkeypatch)
+        run("adapters", "upload", str(write_adapter(tmp_path / "bot")))
+        export = ("adapters", "export-merged")
+        assert "lacks the scope 'export'" in run(*export, "bot:1", str(merged), status=1).stderr
+        assert list(merged.parent.iterdir()) == []
+        scopes = ("--scope", "export", "--scope", "adapters:read")
+        key = run("keys", "create", "acme", *scopes, "--admin-key", ADMIN_KEY).stdout.strip()
+        monkeypatch.setenv("LORAGATE_API_KEY", key)
+        assert run(*export, "bot", str(merged)).stdout == f"{merged}\n"
+        assert (merged / "config.json").read_bytes() == b"{}"
+        assert (merged / "model.safetensors").stat().st_size == 3 << 20
+        assert list(merged.parent.iterdir()) == [merged]
+        assert "exists already" in run(*export, "bot:1", str(merged), status=2).stderr
+        assert "number" in run(*export, "bot:x", str(tmp_path / "x"), status=2).stderr
 
 
 @pytest.mark.usefixtures("tenant")

@@ -43,7 +43,7 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
 
 @pytest.fixture
 def config(config: GatewayConfig) -> GatewayConfig:
-    return replace(config, responses=ResponsesConfig(store=True))
+    return replace(config, responses=ResponsesConfig(store=True), merged_exports=True)
 
 
 @pytest.fixture
@@ -181,6 +181,7 @@ async def test_every_example_gets_the_documented_response(
 ) -> None:
     async with httpx.AsyncClient(base_url=gateway.base_url, timeout=30) as http:
         tour, own = Tour(document, http), {"authorization": f"Bearer {gateway.key}"}
+        operator = {"authorization": f"Bearer {ADMIN_KEY}"}
         files = {file.name: file.read_bytes() for file in tiny_model.write_adapter(tmp_path / "haiku").iterdir()}
         for _ in range(2):
             await tour("upload_adapter", gateway.key, data={"name": "haiku"}, files=files)
@@ -232,6 +233,9 @@ async def test_every_example_gets_the_documented_response(
             await tour(name, gateway.key, name="haiku", version=1)
         for file in files:
             await tour("download_file", gateway.key, name="haiku", version=1, file=file)
+        exporter = {"scopes": ["export"]}
+        made = await http.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", json=exporter, headers=operator)
+        await tour("export_merged", made.json()["secret"], name="haiku", version=1)
         (begun,) = await tour("create_import", gateway.key)
         await tour("get_import", gateway.key, import_id=begun["id"])
         await tour("list_imports", gateway.key)
