@@ -1,4 +1,4 @@
-"""Classifiers: what is served is what was trained, whatever the micro-batches, and the metrics are right."""
+"""Classifiers: the engine serves what was trained, micro-batches change nothing, and the metrics are right."""
 
 import json
 from collections.abc import Iterator
