@@ -289,9 +289,9 @@ async def _fraction(world: Any) -> int:
         return int((await session.scalar(select(database_now()))).microsecond)
 
 
-async def test_all_scopes_are_all_but_admin(world: Any) -> None:
+async def test_all_scopes_are_all_but_admin_and_export(world: Any) -> None:
     principal = (await world.store.authenticate((await _create(world)).secret)).principal
-    assert {scope for scope in Scope if not principal.allows(scope)} == {Scope.ADMIN}
+    assert {scope for scope in Scope if not principal.allows(scope)} == {Scope.ADMIN, Scope.EXPORT}
 
 
 async def test_last_use_never_goes_back(world: Any) -> None:

@@ -112,6 +112,7 @@ async def test_a_backup_of_an_older_schema_is_upgraded(
     for table, column in (
         *columns.items(),
         ("tenants", "store_responses_by_default"),
+        ("fine_tuning_jobs", "evaluation"),
         ("adapter_versions", "signer"),
         ("adapter_versions", "classifier"),
     ):

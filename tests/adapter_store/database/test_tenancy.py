@@ -77,10 +77,12 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
     await call("set_alias", "support", "canary", [AliasTarget(2, 1), AliasTarget(3, 9)])
     async with world.adapters() as adapters:
         only = await adapters.get("support")
+        latest = await adapters.version("support", 3)
     await call("list", after=only.id)
     await call("get", "support")
     await call("versions", "support", after=3)
     await call("version", "support", 1)
+    await call("record_export", latest)
     await call("aliases", "support")
     await call("route", "support", alias="canary")
     await call("route", "support", version=1)
