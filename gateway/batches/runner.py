@@ -19,13 +19,12 @@ from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.access_log import log_exception
 from loragate.gateway.metering.ledger import Prices
-from loragate.gateway.resilience.timeouts import wait_for_event
+from loragate.gateway.resilience.claimed_work import ClaimedWork
 from loragate.gateway.services import Services
 
 log = logging.getLogger(__name__)
 
 MAX_HELD = 4  # batches of one process at a time
-_POLL_SECONDS = 1.0
 _NO_ROOM_SECONDS = 60.0
 _BUG_SECONDS = 60.0
 _BUG = "The server failed on the batch and tries again."
@@ -39,52 +38,30 @@ class BatchRunner:
         self._generation = generation
         self._prices = prices
         self._places = LinePlaces(places) if places else None
-        self._news = asyncio.Event()
-        self._held: dict[asyncio.Task[None], HeldBatch] = {}
+        self._claimed: ClaimedWork[HeldBatch] = ClaimedWork("batch", lambda: MAX_HELD)
 
     def wake(self) -> None:
         """Look for batches now, and at those that are held: one was created, or cancelled."""
-        self._news.set()
-        for held in self._held.values():
-            held.poke()
+        self._claimed.wake()
 
     async def run_loop(self, use: Services) -> None:
         """Claim and run batches until cancelled; then give them up to other processes."""
-        try:
-            while self._places is not None:
-                try:
-                    await self._claim(use, self._places)
-                except StoreError as error:
-                    log.warning("batches were not claimed: %s", error)
-                await wait_for_event(self._news, _POLL_SECONDS)
-                self._news.clear()
-        finally:
-            for task in self._held:
-                task.cancel()
-            await asyncio.gather(*self._held, return_exceptions=True)
+        if self._places is not None:
+            await self._claimed.run_loop(lambda: use.lifecycle.draining, lambda: self._claim(use), self._work)
 
-    async def _claim(self, use: Services, places: LinePlaces) -> None:
-        while len(self._held) < MAX_HELD and not use.lifecycle.draining:
-            async with use.store.admin() as admin:
-                if not await admin.batch_queue.waits():
-                    return
-            async with use.store.admin(write=True) as admin:
-                claim = await admin.batch_queue.claim(new_id("worker"))
-            if claim is None:
-                return
-            held = HeldBatch(use, claim)
-            task = asyncio.create_task(self._work(held, places), name="batch")
-            self._held[task] = held
-            task.add_done_callback(self._ended)
+    async def _claim(self, use: Services) -> HeldBatch | None:
+        async with use.store.admin() as admin:
+            if not await admin.batch_queue.waits():
+                return None
+        async with use.store.admin(write=True) as admin:
+            claim = await admin.batch_queue.claim(new_id("worker"))
+        return None if claim is None else HeldBatch(use, claim)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        del self._held[task]
-        self._news.set()
-
-    async def _work(self, held: HeldBatch, places: LinePlaces) -> None:
+    async def _work(self, held: HeldBatch) -> None:
+        assert self._places is not None
         try:
             async with held.renewing():
-                await self._advance(held, places)
+                await self._advance(held, self._places)
         except LeaseLost:
             log.info("batch %s is held by another process, or has ended", held.batch.id)
         except (Conflict, StorageFull) as error:

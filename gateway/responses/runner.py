@@ -10,13 +10,11 @@ from loragate.adapter_store.responses.response import MAX_ATTEMPTS
 from loragate.gateway.errors import InternalError
 from loragate.gateway.http.access_log import log_exception
 from loragate.gateway.metering.ledger import Prices
-from loragate.gateway.resilience.timeouts import wait_for_event
+from loragate.gateway.resilience.claimed_work import ClaimedWork
 from loragate.gateway.responses.held_response import HeldResponse
 from loragate.gateway.services import Services
 
 log = logging.getLogger(__name__)
-
-_POLL_SECONDS = 1.0
 
 
 class ResponseRunner:
@@ -25,47 +23,24 @@ class ResponseRunner:
     def __init__(self, prices: Prices, most: int) -> None:
         self._prices = prices
         self._most = most
-        self._news = asyncio.Event()
-        self._held: dict[asyncio.Task[None], HeldResponse] = {}
+        self._claimed: ClaimedWork[HeldResponse] = ClaimedWork("background response", lambda: most)
 
     def wake(self) -> None:
         """Look for responses now, and at those that are held: one was created, cancelled or deleted."""
-        self._news.set()
-        for held in self._held.values():
-            held.poke()
+        self._claimed.wake()
 
     async def run_loop(self, use: Services) -> None:
         """Claim and run responses until cancelled; then give them up to other processes."""
-        try:
-            while self._most:
-                try:
-                    await self._claim(use)
-                except StoreError as error:
-                    log.warning("responses were not claimed: %s", error)
-                await wait_for_event(self._news, _POLL_SECONDS)
-                self._news.clear()
-        finally:
-            for task in self._held:
-                task.cancel()
-            await asyncio.gather(*self._held, return_exceptions=True)
+        if self._most:
+            await self._claimed.run_loop(lambda: use.lifecycle.draining, lambda: self._claim(use), self._work)
 
-    async def _claim(self, use: Services) -> None:
-        while len(self._held) < self._most and not use.lifecycle.draining:
-            async with use.store.admin() as admin:
-                if not await admin.response_queue.waits():
-                    return
-            async with use.store.admin(write=True) as admin:
-                claim = await admin.response_queue.claim(new_id("worker"))
-            if claim is None:
-                return
-            held = HeldResponse(use, claim, self._prices)
-            task = asyncio.create_task(self._work(held), name="background-response")
-            self._held[task] = held
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        del self._held[task]
-        self._news.set()
+    async def _claim(self, use: Services) -> HeldResponse | None:
+        async with use.store.admin() as admin:
+            if not await admin.response_queue.waits():
+                return None
+        async with use.store.admin(write=True) as admin:
+            claim = await admin.response_queue.claim(new_id("worker"))
+        return None if claim is None else HeldResponse(use, claim, self._prices)
 
     async def _work(self, held: HeldResponse) -> None:
         try:
