@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from typing import BinaryIO
 
 from sqlalchemy import delete, insert, update
@@ -42,10 +43,15 @@ async def stored_piece(
         raise
 
 
-async def register_piece(session: AsyncSession, pieces: TenantPieces, piece_id: str, **place: object) -> None:
-    """Record that the piece is stored, at a `place` in a file. Raise Unavailable if a sweep has removed it."""
+async def register_piece(session: AsyncSession, pieces: TenantPieces, piece_id: str, **place: object) -> datetime:
+    """Record that the piece is stored, at a `place` in a file, and return when it was created.
+
+    Raise Unavailable if a sweep has removed it.
+    """
     row = FilePieceRow
-    registered = update(row).where(row.id == piece_id).values(stored=True, **place).returning(row.id)
-    if (await session.execute(registered)).one_or_none() is None or not await pieces.has(piece_id):
+    registered = update(row).where(row.id == piece_id).values(stored=True, **place).returning(row.created_at)
+    created_at = (await session.execute(registered)).scalar_one_or_none()
+    if created_at is None or not await pieces.has(piece_id):
         # A sweep needs the lock that this scope now holds, so this cannot happen again.
         raise Unavailable("A sweep removed the bytes before they were registered; send them again.")
+    return created_at

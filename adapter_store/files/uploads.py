@@ -97,11 +97,10 @@ class FileUploadRepository:
         await self.check_part(upload_id, purposes, size)
         async with stored_piece(self._session, self._pieces, content, size, upload_id) as part_id:
             await self.require_pending(upload_id, purposes)
-            await register_piece(self._session, self._pieces, part_id)
-            now = utc_now()
-            later = update(FileUploadRow).where(FileUploadRow.id == upload_id).values(expires_at=now + _LIFETIME)
-            await self._session.execute(later)
-            return Part(part_id, upload_id, size, now)
+            created_at = await register_piece(self._session, self._pieces, part_id)
+            later = update(FileUploadRow).where(FileUploadRow.id == upload_id)
+            await self._session.execute(later.values(expires_at=utc_now() + _LIFETIME))
+            return Part(part_id, upload_id, size, created_at)
 
     async def parts(self, upload_id: str, purposes: Collection[Purpose]) -> Sequence[Part]:
         """Return the parts in the order of their arrival."""
