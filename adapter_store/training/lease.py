@@ -145,14 +145,19 @@ class TrainingLease:
 
     async def save_snapshot(self, run_id: str, worker: str, seq: int, state: bytes) -> None:
         """Store the state after the command `seq` in place of the previous one. It must be the first call in a scope.
-        Payloads that no trainer needs any more go. Raise LeaseLost, Conflict (`quota_exceeded`), StorageFull."""
+        Payloads that no trainer needs any more go. Raise LeaseLost, also if a later state is stored, Conflict
+        (`quota_exceeded`), StorageFull."""
         async with self._states.stored(f"{run_id}/{seq}", state) as file_id:
-            replaced = (await self._held(run_id, worker)).snapshot_file
+            held = await self._held(run_id, worker)
+            if held.snapshot_seq is not None and held.snapshot_seq > seq:
+                raise _lost()
+            replaced = held.snapshot_file
             run, command = TrainingRunRow, TrainingCommandRow
             taken = {"snapshot_file": file_id, "snapshot_seq": seq}
             await self._session.execute(update(run).where(run.id == run_id).values(**taken))
             old = command.run_id == run_id, command.seq <= seq, command.payload.is_not(None)
-            await self._session.execute(update(command).where(*old).values(payload=None))
+            done = command.status != RequestStatus.WAITING
+            await self._session.execute(update(command).where(*old, done).values(payload=None))
         await self._session.commit()
         await self._states.remove(replaced)
 

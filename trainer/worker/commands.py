@@ -26,6 +26,7 @@ from loragate.trainer.worker.adapters import AdapterStorage
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.held_run import HeldRun, adam_params, lora_settings
 from loragate.trainer.worker.requests import document
+from loragate.trainer.worker.snapshots import Snapshots
 
 _STATES = {CommandKind.SAVE_STATE: CheckpointKind.STATE, CommandKind.SAVE_EXTERNAL: CheckpointKind.EXTERNAL}
 
@@ -33,9 +34,12 @@ _STATES = {CommandKind.SAVE_STATE: CheckpointKind.STATE, CommandKind.SAVE_EXTERN
 class Commands:
     """Executes commands of held runs, one at a time."""
 
-    def __init__(self, store: Store, compute: Compute, adapters: AdapterStorage, max_rank: int) -> None:
+    def __init__(
+        self, store: Store, compute: Compute, snapshots: Snapshots, adapters: AdapterStorage, max_rank: int
+    ) -> None:
         self._store = store
         self._compute = compute
+        self._snapshots = snapshots
         self._adapters = adapters
         self._max_rank = max_rank
 
@@ -75,7 +79,25 @@ class Commands:
         return _done(held, command, {"model_id": held.id, "type": "create_model"})
 
     async def _load(self, held: HeldRun, command: Command, given: Any) -> Progress:
-        path, optimizer = given["path"], given["optimizer"]
+        if held.run.snapshot_seq != command.seq:
+            await self._load_weights(held, given["path"], optimizer=given["optimizer"])
+            try:  # before the result is recorded, because what was loaded may be deleted
+                await self._snapshots.save_after(held, command.seq)
+            except StoreError:
+                self._compute.trainer.unload(held.id)  # it continues as it was before
+                raise
+        settings = await self._compute.run(lambda trainer: trainer.settings_of(held.id))
+        response = {"path": given["path"], "model_id": held.id, "type": "load_weights"}
+        made = {
+            "rank": settings.rank,
+            "seed": settings.seed,
+            "train_mlp": settings.train_mlp,
+            "train_attn": settings.train_attn,
+            "train_unembed": settings.train_unembed,
+        }
+        return _done(held, command, response, settings=made, gradients_failed=False)
+
+    async def _load_weights(self, held: HeldRun, path: str, *, optimizer: bool) -> None:
         parsed = CheckpointPath.parse(path)
         async with self._store.tenant(held.tenant_id) as scope:
             if parsed is not None and parsed.adapter is not None:
@@ -98,16 +120,6 @@ class Commands:
             stored = await self._store.open_adapter(held.tenant_id, digest)
             tensors = b"".join([chunk async for chunk in stored.tensors])
             await self._compute.run(lambda trainer: trainer.create_from_adapter(held.id, stored.config_json, tensors))
-        settings = await self._compute.run(lambda trainer: trainer.settings_of(held.id))
-        response = {"path": path, "model_id": held.id, "type": "load_weights"}
-        made = {
-            "rank": settings.rank,
-            "seed": settings.seed,
-            "train_mlp": settings.train_mlp,
-            "train_attn": settings.train_attn,
-            "train_unembed": settings.train_unembed,
-        }
-        return _done(held, command, response, settings=made, gradients_failed=False)
 
     async def _optim_step(self, held: HeldRun, command: Command) -> Progress:
         if held.run.gradients_failed:

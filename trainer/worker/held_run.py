@@ -3,7 +3,6 @@
 import logging
 from dataclasses import dataclass
 
-from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.training.objects import Command, CommandKind, RequestStatus, TrainingRun
 from loragate.trainer.errors import TrainingRejected
@@ -32,7 +31,7 @@ class HeldRun:
 
     async def load(self, store: Store, compute: Compute) -> None:
         """Bring the run into memory as it was after its last command. Raise LookupError, StoreError."""
-        if self.id in compute.loaded or self.run.next_seq == 0:
+        if self.id in compute.loaded or (self.run.next_seq == 0 and self.run.snapshot_file is None):
             return
         state = None
         async with store.tenant(self.tenant_id) as scope:
@@ -50,21 +49,6 @@ class HeldRun:
 
         await compute.run_step(replay)
         self.steps_since_snapshot = sum(each.kind is CommandKind.OPTIM_STEP for each in commands)
-
-    async def save(self, store: Store, compute: Compute) -> bool:
-        """Take a snapshot after the last command; return whether it is stored."""
-        last = self.run.next_seq - 1
-        if self.id not in compute.loaded or self.run.snapshot_seq == last:
-            return True
-        state = await compute.run(lambda trainer: trainer.state(self.id))
-        try:
-            async with store.tenant(self.tenant_id, write=True) as scope:
-                await scope.training_lease.save_snapshot(self.id, self.worker, last, state)
-        except StoreError as error:
-            log.warning("training run %s: no snapshot: %s", self.id, error)
-            return False
-        self.steps_since_snapshot = 0
-        return True
 
 
 def lora_settings(settings: object) -> LoraSettings:

@@ -20,6 +20,7 @@ from loragate.trainer.worker.config import TrainerConfig
 from loragate.trainer.worker.held_run import HeldRun, lora_settings
 from loragate.trainer.worker.metrics import TrainerMetrics
 from loragate.trainer.worker.requests import document
+from loragate.trainer.worker.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class HeldRuns:
         self,
         store: Store,
         compute: Compute,
+        snapshots: Snapshots,
         config: TrainerConfig,
         wakeups: Wakeups,
         base_model: str,
@@ -46,6 +48,7 @@ class HeldRuns:
     ) -> None:
         self._store = store
         self._compute = compute
+        self._snapshots = snapshots
         self._config = config
         self._wakeups = wakeups
         self._base_model = base_model
@@ -211,7 +214,7 @@ class HeldRuns:
         """Store a run's state, and give the run back."""
         held = self._held.get(run_id)
         if held is not None:
-            if not await held.save(self._store, self._compute):
+            if not await self._snapshots.save(held):
                 return False
             async with self._store.tenant(held.tenant_id, write=True) as scope:
                 await scope.training_lease.release([run_id], self._config.name)

@@ -24,6 +24,7 @@ from loragate.trainer.worker.config import TrainerConfig
 from loragate.trainer.worker.held_run import HeldRun
 from loragate.trainer.worker.held_runs import HeldRuns, Waiting
 from loragate.trainer.worker.metrics import TrainerMetrics
+from loragate.trainer.worker.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +45,19 @@ class TrainerLoop:
         store: Store,
         compute: Compute,
         commands: Commands,
+        snapshots: Snapshots,
         config: TrainerConfig,
         wakeups: Wakeups,
         base_model: str,
         metrics: TrainerMetrics | None = None,
     ) -> None:
         metrics = metrics or TrainerMetrics()
-        self._store = store
         self._compute = compute
+        self._snapshots = snapshots
         self._commands = commands
         self._config = config
         self._wakeups = wakeups
-        self._runs = HeldRuns(store, compute, config, wakeups, base_model, metrics)
+        self._runs = HeldRuns(store, compute, snapshots, config, wakeups, base_model, metrics)
         self._computations = Computations(store, compute, self._runs, config, metrics)
         self._step: asyncio.Task[None] | None = None
 
@@ -81,6 +83,7 @@ class TrainerLoop:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            await self._snapshots.close()
             await self._runs.release_all()
 
     async def _turn(self) -> bool:
@@ -149,9 +152,8 @@ class TrainerLoop:
             progress = Progress({command.seq: failed}, held.run.gradients_failed, failed=command.seq == 0)
         self._runs.serve(held, _STEP_COST)
         await self._runs.record(held, progress)
-        is_due = held.steps_since_snapshot >= self._config.snapshot_steps
-        if self._runs.holds(held) and (is_due or command.kind is CommandKind.LOAD):
-            await held.save(self._store, self._compute)
+        if self._runs.holds(held) and held.steps_since_snapshot >= self._config.snapshot_steps:
+            await self._snapshots.begin(held)
 
 
 def _can_run(held: HeldRun, command: Command) -> bool:

@@ -20,6 +20,7 @@ from loragate.trainer.worker.commands import Commands
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
 from loragate.trainer.worker.loop import TrainerLoop
+from loragate.trainer.worker.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +78,13 @@ async def _run(config: TrainerConfig, store: Store, engine: EngineLink, wakeups:
         )
     )
     compute = Compute(trainer, config.max_bytes)
+    snapshots = Snapshots(store, compute)
     adapters = AdapterStorage(store, manifest, engine)
     loop = TrainerLoop(
         store=store,
         compute=compute,
-        commands=Commands(store, compute, adapters, rank),
+        commands=Commands(store, compute, snapshots, adapters, rank),
+        snapshots=snapshots,
         config=config,
         wakeups=wakeups,
         base_model=manifest.model_id,

@@ -12,7 +12,14 @@ from safetensors.numpy import load
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.training import lease, queue
-from loragate.adapter_store.training.objects import CommandKind, ErrorCategory, RequestStatus, Sampler
+from loragate.adapter_store.training.objects import (
+    CheckpointKind,
+    CheckpointPath,
+    CommandKind,
+    ErrorCategory,
+    RequestStatus,
+    Sampler,
+)
 from loragate.adapter_store.usage import training as usage_module
 from loragate.adapter_store.usage.query import Grouping, UsageQuery
 from loragate.trainer.computation import Computation
@@ -208,6 +215,54 @@ async def test_runs_continue_from_states_and_adapters(world: World) -> None:
         stranger = await world.client(1)
         await stranger.send(1, CommandKind.LOAD, b'{"path": "%s", "optimizer": true}' % path.encode())
         assert "does not exist" in (await stranger.outcome(1)).error
+
+
+async def test_a_load_survives_a_crash_and_the_deletion_of_what_it_loaded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, client = await world.client(), await world.client()
+    await train(source, 1)
+    path = CheckpointPath(source.run_id, CheckpointKind.STATE, "at-4")
+    reached = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    async with world.training():
+        state = await state_of(source, 4)
+        await client.outcome(0)
+        monkeypatch.setattr(held_runs.HeldRuns, "record", never)
+        await client.send(1, CommandKind.LOAD, b'{"path": "%s", "optimizer": true}' % str(path).encode())
+        await reached.wait()
+    monkeypatch.undo()
+    async with world.store.tenant(source.tenant_id, write=True) as scope:
+        await scope.training_checkpoints.delete(path)
+    async with world.training():
+        assert (await client.outcome(1)).status is RequestStatus.DONE
+    async with world.training():
+        assert await state_of(client, 2) == state
+
+
+async def test_steps_do_not_wait_for_a_snapshot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_snapshot, begun, storing = lease.TrainingLease.save_snapshot, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: lease.TrainingLease, run_id: str, worker: str, seq: int, state: bytes) -> None:
+        begun.set()
+        await storing.wait()
+        await save_snapshot(self, run_id, worker, seq, state)
+
+    monkeypatch.setattr(lease.TrainingLease, "save_snapshot", slow)
+    client = await world.client()
+    async with world.training(snapshot_steps=1):
+        await train(client, 1)
+        await begun.wait()
+        await train(client, 3, first=4)
+        assert (await client.outcome(12)).status is RequestStatus.DONE
+        storing.set()
+        expected = await state_of(client, 13)
+    async with world.training():
+        assert await state_of(client, 14) == expected
 
 
 async def test_a_gap_that_is_never_filled_fails_what_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

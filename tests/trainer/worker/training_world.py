@@ -21,6 +21,7 @@ from loragate.trainer.worker.commands import Commands
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
 from loragate.trainer.worker.loop import TrainerLoop
+from loragate.trainer.worker.snapshots import Snapshots
 from loragate.v1 import engine_pb2
 from loragate.v1 import training_pb2 as pb
 
@@ -39,11 +40,13 @@ class World:
     def loop(self, name: str = "t1", **options: Any) -> TrainerLoop:
         compute = Compute(self.trainer, options.pop("max_bytes", self.config.max_bytes))
         config = TrainerConfig(**{**vars(self.config), "name": name, **options})
+        snapshots = Snapshots(self.store, compute)
         adapters = AdapterStorage(self.store, self.manifest, no_probe)
         return TrainerLoop(
             store=self.store,
             compute=compute,
-            commands=Commands(self.store, compute, adapters, config.max_rank),
+            commands=Commands(self.store, compute, snapshots, adapters, config.max_rank),
+            snapshots=snapshots,
             config=config,
             wakeups=Wakeups(config.wakeup_dir, TRAINER),
             base_model=self.manifest.model_id,
