@@ -5,7 +5,7 @@ all. The backward pass goes over the same segments: the derivative by the input 
 adapters, and, piece by piece, the sums for A and B.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,8 @@ class StepContext:
     def __init__(self, device: torch.device) -> None:
         self._step: Step | None = None
         self._segments: tuple[Segment, ...] = ()
-        self.checkpointing = False
+        self.between_layers: Callable[[], None] = lambda: None
+        """Called in the step's thread before each layer's forward and backward products."""
         self.anchor = torch.zeros((), device=device, requires_grad=True)
         """Makes outputs differentiable where the input is not, as in the first layer."""
 
@@ -69,7 +70,7 @@ class LoraGroup:
     def __init__(self, number: int, modules: Sequence[nn.Module], context: StepContext) -> None:
         self.number = number
         self.bases = [_BaseLinear(module) for module in modules]
-        self._context = context
+        self.context = context
         self._x: Tensor | None = None  # kept alive, so that no other tensor can take its identity
         self._outputs: tuple[Tensor, ...] = ()
         self._taken = 0
@@ -77,7 +78,7 @@ class LoraGroup:
     def output(self, x: Tensor, member: int) -> Tensor:
         """Compute x [1, rows, in] → [1, rows, out of the member]; a new x is computed for all members at once."""
         if self._x is not x:
-            computed: Any = _GroupProduct.apply(x, self._context.anchor, self, self._context.segments)  # type: ignore[no-untyped-call]
+            computed: Any = _GroupProduct.apply(x, self.context.anchor, self, self.context.segments)  # type: ignore[no-untyped-call]
             self._x, self._outputs, self._taken = x, computed, 0
         y = self._outputs[member]
         self._taken += 1
@@ -155,6 +156,7 @@ class _GroupProduct(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, anchor: Tensor, group: LoraGroup, segments: tuple[Segment, ...]
     ) -> tuple[Tensor, ...]:
+        group.context.between_layers()
         rows = aligned(x.reshape(-1, x.shape[-1]))
         outputs, shrunk = group.forward(rows, segments)
         ctx.group, ctx.segments, ctx.shape = group, segments, x.shape
@@ -163,6 +165,7 @@ class _GroupProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.group.context.between_layers()
         x, *shrunk = ctx.saved_tensors
         dy = [aligned(g.reshape(-1, g.shape[-1])) for g in gradients]
         dx = ctx.group.backward(x, shrunk, dy, ctx.segments, needs_input=ctx.needs_input_grad[0])

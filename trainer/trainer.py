@@ -1,7 +1,7 @@
 """The trainer: adapters of several runs on one base model, and the computations on them."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +77,15 @@ class Trainer:
     @property
     def run_ids(self) -> tuple[str, ...]:
         return tuple(self._runs)
+
+    @property
+    def between_layers(self) -> Callable[[], None]:
+        """What the thread of a computation calls between the layers of a step."""
+        return self._base.context.between_layers
+
+    @between_layers.setter
+    def between_layers(self, call: Callable[[], None]) -> None:
+        self._base.context.between_layers = call
 
     def check(self, data: Datum | Sequence[Datum], loss_fn: str, loss_config: Mapping[str, float]) -> None:
         """Raise TrainingRejected for data that this model or loss cannot compute."""

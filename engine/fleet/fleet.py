@@ -125,6 +125,13 @@ class Fleet:
         submit.share.elsewhere = self._served_elsewhere(submit.share.tenant_id, member.id)
         return member
 
+    def home(self, adapter: AdapterId) -> Member | None:
+        """Return the engine on which the next request for an adapter would run; None without any."""
+        usable = {member.id: member for member in self.ready_members}
+        candidates = [member.candidate() for member in usable.values()]
+        chosen = self.placement.place(adapter, "", candidates, monotonic())
+        return None if chosen is None else usable[chosen]
+
     def answered(self, submit: pb.Submit, member: Member) -> None:
         """See `Placer.answered`."""
         adapter = _adapter_of(submit)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -24,6 +25,7 @@ from loragate.v1 import engine_pb2 as pb
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
+_PREFETCHED = 8  # adapters of an engine, the last ones
 LOAD_INTERVAL_SECONDS = 1.0
 _MIN_LOAD = 0.01  # less is our own trials and heartbeats
 
@@ -60,10 +62,19 @@ class EngineLink:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._prefetched: defaultdict[str, deque[pb.AdapterRef]] = defaultdict(lambda: deque(maxlen=_PREFETCHED))
 
     def clients(self) -> list[EngineClient]:
         """Return the clients of the engines that respond."""
         return [member.client for member in self._fleet.ready_members]
+
+    def prefetch(self, tenant_id: str, digest: str) -> None:
+        """Begin to bring a stored adapter to the engine that will serve it, before anyone requests it."""
+        member = self._fleet.home((tenant_id, digest))
+        if member is not None:
+            wanted = self._prefetched[member.id]
+            wanted.append(pb.AdapterRef(tenant_id=tenant_id, digest=digest))
+            member.client.prefetch(wanted)
 
     async def manifest(self) -> pb.Manifest:
         """Return the base model's manifest, once an engine serves one."""

@@ -1,5 +1,6 @@
 """The training API with the official SDK and the demo: the examples, many tenants at once, `kill -9` of each part."""
 
+import contextlib
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import pytest
 import tinker
 import torch
 from peft import PeftModel
-from running_server import RunningServer, client, ok
+from running_server import ADMIN_KEY, RunningServer, client, ok
 from tinker import types
 from transformers import AutoModelForCausalLM
 
@@ -233,3 +234,39 @@ def test_killed_parts_change_nothing(server: RunningServer, keys: dict[str, str]
             break
         time.sleep(1)
     assert counted == dict.fromkeys(before, count * 2 * 12)
+
+
+def polls(server: RunningServer) -> float:
+    """Return how many polls for futures have been answered."""
+    with client(server.base_url, ADMIN_KEY) as http:
+        page = http.get("/metrics").raise_for_status().text
+    counted = r'^loragate_http_requests_total\{[^}]*route="/api/v1/retrieve_future"[^}]*\} ([\d.e+]+)$'
+    return sum(map(float, re.findall(counted, page, re.MULTILINE)))
+
+
+def test_polls_are_held_while_the_trainer_restarts(server: RunningServer, keys: dict[str, str]) -> None:
+    """200 futures wait for 30 seconds in which the trainer is killed whenever it starts."""
+    trainings = [
+        sdk(server, keys[name]).create_lora_training_client(base_model=BASE, rank=4, seed=1).result()
+        for name in ("acme", "globex") * 2
+    ]
+    killed, results = 0, []
+    os.kill(server.runtime["pids"]["trainer"], signal.SIGKILL)
+    for step in range(25):
+        for training in trainings:
+            results.append(training.forward_backward([datum(step)], "cross_entropy"))
+            results.append(training.optim_step(types.AdamParams(learning_rate=1e-4)))
+    before, began = polls(server), time.monotonic()
+    while time.monotonic() < began + 30:
+        pid = server.runtime["pids"]["trainer"]
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        time.sleep(0.2)
+    answered, seconds = polls(server) - before, time.monotonic() - began
+    assert killed > 0
+    assert answered <= 5 * seconds
+    for each in results:
+        each.result()
+    assert polls(server) - before >= len(results)

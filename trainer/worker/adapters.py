@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -39,11 +39,19 @@ class AdapterStorage:
     store: Store
     manifest: engine_pb2.Manifest
     probe: Probe
+    prefetch: Callable[[str, str], None]
+    """Begins to bring a tenant's stored adapter, by its digest, to an engine."""
 
     async def keep(self, tenant_id: str, config_json: bytes, tensors: bytes) -> StagedAdapter:
         """Store an adapter for a sampler or a checkpoint, which records it. Raise StoreError."""
         async with self.store.tenant(tenant_id) as scope:
             return await scope.training_states.store_adapter(self._named(config_json), tensors, self.manifest)
+
+    async def keep_for_sampling(self, tenant_id: str, config_json: bytes, tensors: bytes) -> StagedAdapter:
+        """Store an adapter that will be sampled from at once. Raise StoreError."""
+        staged = await self.keep(tenant_id, config_json, tensors)
+        self.prefetch(tenant_id, staged.digest)
+        return staged
 
     async def publish(
         self, tenant_id: str, run: TrainingRun, checkpoint: str, config_json: bytes, tensors: bytes

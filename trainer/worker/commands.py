@@ -136,7 +136,7 @@ class Commands:
     async def _save_sampler(self, held: HeldRun, command: Command, given: Any) -> Progress:
         config_json, tensors = await self._compute.run(lambda trainer: trainer.export(held.id))
         if given["name"] is None:
-            staged = await self._adapters.keep(held.tenant_id, config_json, tensors)
+            staged = await self._adapters.keep_for_sampling(held.tenant_id, config_json, tensors)
             sampler = Sampler(
                 id=sampler_id_of(held.run.session_id, given["sampler_number"]),
                 session_id=held.run.session_id,

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from loragate.trainer.trainer import Trainer
+from loragate.trainer.worker.preemption import Preemption
 
 T = TypeVar("T")
 
@@ -16,13 +17,20 @@ class Compute:
 
     def __init__(self, trainer: Trainer, max_bytes: int) -> None:
         self.trainer = trainer
+        self.preemption = Preemption()
+        trainer.between_layers = self.preemption.pause
         self._max_bytes = max_bytes
         self._steps = ThreadPoolExecutor(1, thread_name_prefix="trainer-step")
         self._short = ThreadPoolExecutor(1, thread_name_prefix="trainer-run")
 
     async def run_step(self, work: Callable[[Trainer], T]) -> T:
         """Return the result of `work`, which computes on the base model."""
-        return await asyncio.get_running_loop().run_in_executor(self._steps, work, self.trainer)
+
+        def step() -> T:
+            self.preemption.begin_step()
+            return work(self.trainer)
+
+        return await asyncio.get_running_loop().run_in_executor(self._steps, step)
 
     async def run(self, work: Callable[[Trainer], T]) -> T:
         """Return the result of `work`, which concerns a run that no computation has."""

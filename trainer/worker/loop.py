@@ -113,7 +113,8 @@ class TrainerLoop:
             if begun is not None:
                 self._start_step(begun)
         else:
-            await self._execute(held, command)
+            with self._compute.preemption.running():
+                await self._execute(held, command)
 
     async def _first(self, waiting: Waiting, busy: Set[str]) -> HeldRun | None:
         """Return the first run, in the order of turns, whose next command can be run now, and bring it into memory."""

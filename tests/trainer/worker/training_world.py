@@ -41,7 +41,7 @@ class World:
         compute = Compute(self.trainer, options.pop("max_bytes", self.config.max_bytes))
         config = TrainerConfig(**{**vars(self.config), "name": name, **options})
         snapshots = Snapshots(self.store, compute)
-        adapters = AdapterStorage(self.store, self.manifest, no_probe)
+        adapters = AdapterStorage(self.store, self.manifest, no_probe, lambda *_: None)
         return TrainerLoop(
             store=self.store,
             compute=compute,
