@@ -15,7 +15,7 @@ low and high bound the ratio: `clip_low_threshold` 0.8 and `clip_high_threshold`
 `beta`, 0.05. Inputs [T] apply to all targets of a position.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,6 +149,20 @@ def compute_loss(
     with np.errstate(over="ignore", invalid="ignore"):
         computed = loss.formula(logprobs, inputs, numbers)
     return Loss(np.broadcast_to(computed.values, logprobs.shape), np.broadcast_to(computed.derivative, logprobs.shape))
+
+
+def sampler_difference(loss_fn: str, data: Sequence[Datum], logprobs: Sequence[np.ndarray]) -> float | None:
+    """Return the mean |p − q| of the targets with an advantage, of a request's logprobs p, each [T, K], and those that
+    the sampler gave. Return None for a loss without q, or without an advantage."""
+    if "logprobs" not in LOSSES[loss_fn].needs:
+        return None
+    total, count = 0.0, 0
+    for datum, found in zip(data, logprobs, strict=True):
+        q, advantages = (np.broadcast_to(_columns(datum.inputs[name]), found.shape) for name in _SAMPLED)
+        sampled = advantages != 0
+        total += float(np.abs(found - q)[sampled].sum())
+        count += int(sampled.sum())
+    return total / count if count else None
 
 
 def _columns(values: np.ndarray) -> Floats:

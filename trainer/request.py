@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 
 from loragate.trainer.datum import TARGETS, Array, Datum, Floats
 from loragate.trainer.errors import TrainingRejected
-from loragate.trainer.losses import compute_loss
+from loragate.trainer.losses import compute_loss, sampler_difference
 from loragate.trainer.packing import Work
+
+SAMPLER_DIFFERENCE = "sampler_logprob_difference:mean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class ForwardBackwardResult:
     """The result of one request.
 
     Attributes:
-        metrics: "loss:sum".
+        metrics: "loss:sum" and, for a loss of samples, `SAMPLER_DIFFERENCE`, the mean |Δ logprob| to the sampler's.
         outputs: for each datum "logprobs", float32, shaped like its `target_tokens`.
     """
 
@@ -72,4 +74,9 @@ class DatumResults:
             {"logprobs": found.reshape(datum.inputs[TARGETS].shape)}
             for found, datum in zip(self._logprobs[request], self._requests[request].data, strict=True)
         )
-        return ForwardBackwardResult({"loss:sum": total}, outputs)
+        metrics = {"loss:sum": total}
+        asked = self._requests[request]
+        difference = sampler_difference(asked.loss_fn, asked.data, self._logprobs[request])
+        if difference is not None:
+            metrics[SAMPLER_DIFFERENCE] = difference
+        return ForwardBackwardResult(metrics, outputs)

@@ -100,6 +100,29 @@ def test_reinforcement_learning_lifts_the_held_out_reward(server: RunningServer,
     assert statistics.median(after) > 0.8
 
 
+def test_the_trainer_computes_what_the_sampler_did(server: RunningServer, keys: dict[str, str]) -> None:
+    """On the base's adapter and after a step; the metric would show a trainer with other numbers than the engine."""
+    training = sdk(server, keys["acme"]).create_lora_training_client(base_model=BASE, rank=4, seed=1).result()
+    prompt = [5, 6, 7, 8]
+    for step in range(2):
+        training.forward_backward([datum(step)], "cross_entropy")
+        training.optim_step(types.AdamParams(learning_rate=1e-3)).result()
+        sampler = training.save_weights_and_get_sampling_client().result()
+        params = types.SamplingParams(max_tokens=16, temperature=1.0, seed=step)
+        (sequence,) = sampler.sample(types.ModelInput.from_ints(prompt), 1, params).result().sequences
+        tokens, logprobs = [*prompt, *sequence.tokens], sequence.logprobs
+        assert logprobs is not None
+        for shift, expected in ((0.0, 0.0), (0.5, 0.5)):
+            inputs = {
+                "target_tokens": tokens[1:],
+                "logprobs": [*[0.0] * 3, *(each - shift for each in logprobs)],
+                "advantages": [*[0.0] * 3, *[1.0] * len(logprobs)],
+            }
+            data = [types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)]
+            metrics = training.forward(data, "importance_sampling").result().metrics
+            assert metrics["sampler_logprob_difference:mean"] == pytest.approx(expected, abs=1e-4)
+
+
 def test_chunks_of_one_call_and_many_targets(server: RunningServer, keys: dict[str, str]) -> None:
     """The SDK sends the chunks of a large call at once, the first one last."""
     service = sdk(server, keys["acme"])

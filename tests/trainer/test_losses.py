@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loragate.trainer.datum import Datum, check_tokens
 from loragate.trainer.errors import TrainingRejected
-from loragate.trainer.losses import LOSSES, check_inputs, check_loss, compute_loss
+from loragate.trainer.losses import LOSSES, check_inputs, check_loss, compute_loss, sampler_difference
 
 LENGTH = 12
 
@@ -117,3 +117,14 @@ def check(datum: Datum, loss_fn: str, config: Mapping[str, float]) -> None:
     loss = check_loss(loss_fn, config)
     check_tokens(datum, "data[2]", 10, 8)
     check_inputs(datum, "data[2]", loss_fn, loss, config)
+
+
+def test_the_difference_to_the_sampler_is_that_of_the_sampled_tokens() -> None:
+    p = [np.array([[-1.0], [-2.0], [-3.0]]), np.array([[-1.0, -4.0]])]
+    first = {"logprobs": np.array([0.0, -2.5, -3.0]), "advantages": np.array([0.0, 1.0, -1.0])}
+    second = {"logprobs": np.array([[-1.25, -4.0]]), "advantages": np.array([2.0])}
+    data = [Datum(np.zeros(len(each["advantages"]), np.int64), each) for each in (first, second)]
+    assert sampler_difference("ppo", data, p) == (0.5 + 0.0 + 0.25 + 0.0) / 4
+    data[0].inputs["advantages"][:] = 0  # type: ignore[index]
+    assert sampler_difference("ppo", data[:1], p[:1]) is None
+    assert sampler_difference("cross_entropy", data, p) is None

@@ -11,6 +11,7 @@ from loragate.adapter_store.training.objects import Command, CommandKind, Outcom
 from loragate.adapter_store.usage.training import TrainingUsage
 from loragate.trainer.computation import Computation
 from loragate.trainer.errors import TrainingRejected
+from loragate.trainer.request import SAMPLER_DIFFERENCE
 from loragate.trainer.trainer import ForwardBackward, ForwardBackwardResult
 from loragate.trainer.worker.compute import Compute
 from loragate.trainer.worker.config import TrainerConfig
@@ -167,6 +168,7 @@ class Computations:
                     done = Outcome.done(forward_backward_output(result))
                     outcomes[each.command.seq] = replace(done, loss=loss, tokens=count)
                     tokens += count
+                    self._metrics.record_sampler_difference(result.metrics.get(SAMPLER_DIFFERENCE))
             used = TrainingUsage(tokens, int(1000 * running.seconds * tokens / max(1, total)))
             price = self._config.price(held.tenant_id)
             amount = None if price is None else price * tokens

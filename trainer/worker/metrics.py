@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from loragate.adapter_store.training.objects import Outcome
 
 _STEP_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_DIFFERENCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
 
 
 class TrainerMetrics:
@@ -34,6 +35,12 @@ class TrainerMetrics:
             "Runs of all these computations, of which one may have several.",
             registry=self.registry,
         )
+        self._difference = Histogram(
+            "loragate_trainer_sampler_logprob_difference",
+            "Mean |logprob of the trainer - of the sampler| of the samples of a request.",
+            buckets=_DIFFERENCES,
+            registry=self.registry,
+        )
         self._runs = self._gauge("runs", "Runs in memory.")
         self._bytes = self._gauge("memory_bytes", "Memory of their adapters, gradients and moments.")
 
@@ -47,6 +54,11 @@ class TrainerMetrics:
         self._seconds.observe(seconds)
         self._tokens.inc(tokens)
         self._shared.inc(runs)
+
+    def record_sampler_difference(self, difference: float | None) -> None:
+        """Record how far the logprobs of a request's samples are from the sampler's; None for other requests."""
+        if difference is not None:
+            self._difference.observe(difference)
 
     def record_memory(self, runs: int, used: int) -> None:
         """Record what is in memory."""

@@ -36,5 +36,3 @@ def test_commands_without_end_do_not_stop_a_step() -> None:
     began = time.monotonic()
     preemption.pause()
     assert time.monotonic() - began < 30
-
-
