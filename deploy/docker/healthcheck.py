@@ -1,7 +1,8 @@
 #!/usr/bin/python3 -IS
 """Exit with 0 if this container's server is ready, else with 1.
 
-With `--engine`: if its engine answers calls; with `--worker`: if its fine-tune worker runs.
+With `--engine`: if its engine answers calls; with `--worker`: if its fine-tune worker runs; with `--trainer`: if its
+trainer does.
 """
 
 import os
@@ -39,14 +40,24 @@ def is_server_ready() -> bool:
 
 
 def is_worker_running() -> bool:
-    """Return whether the process that wrote the workspace's pidfile runs."""
+    """Return whether the fine-tune worker runs."""
     workspace = os.environ.get("LORAGATE_FINETUNE__WORKSPACE")
     folder = Path(workspace) if workspace else Path(os.environ["LORAGATE_DATA_DIR"]) / "finetune"
+    return is_running(folder, b"finetune-worker")
+
+
+def is_trainer_running() -> bool:
+    """Return whether the trainer runs."""
+    return is_running(Path(os.environ["LORAGATE_DATA_DIR"]) / "trainer", b"trainer")
+
+
+def is_running(folder: Path, command: bytes) -> bool:
+    """Return whether the process that wrote the folder's pidfile runs this command."""
     try:
-        command = Path(f"/proc/{(folder / 'pid').read_text()}/cmdline").read_bytes()
+        arguments = Path(f"/proc/{(folder / 'pid').read_text()}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"finetune-worker" in command
+    return command in arguments.split(b"\0")
 
 
 def does_engine_answer() -> bool:
@@ -93,7 +104,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-CHECKS = {"--engine": does_engine_answer, "--worker": is_worker_running}
+CHECKS = {"--engine": does_engine_answer, "--worker": is_worker_running, "--trainer": is_trainer_running}
 
 if __name__ == "__main__":
     check = next((CHECKS[option] for option in sys.argv if option in CHECKS), is_server_ready)

@@ -67,19 +67,28 @@ def test_no_server_is_unhealthy() -> None:
     assert status_of(LORAGATE_PORT=port) == 1
 
 
-def test_a_worker_is_healthy_while_it_runs(tmp_path: Path) -> None:
-    (tmp_path / "finetune").mkdir()
-    pidfile = tmp_path / "finetune" / "pid"
-    assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 1
+@pytest.mark.parametrize(
+    ("option", "name", "folder"), [("--worker", "finetune-worker", "finetune"), ("--trainer", "trainer", "trainer")]
+)
+def test_a_part_is_healthy_while_it_runs(tmp_path: Path, option: str, name: str, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    pidfile = tmp_path / folder / "pid"
+    data_dir = {"LORAGATE_DATA_DIR": str(tmp_path)}
+    assert status_of(option, **data_dir) == 1
     pidfile.write_text(str(os.getpid()))  # of an earlier container: another process has the number now
-    assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 1
-    command = [sys.executable, "-c", "input()", "finetune-worker"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
-        pidfile.write_text(str(worker.pid))
-        assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 0
-        assert status_of("--worker", LORAGATE_FINETUNE__WORKSPACE=str(tmp_path / "finetune")) == 0
+    assert status_of(option, **data_dir) == 1
+    with subprocess.Popen([sys.executable, "-c", "input()", name], stdin=subprocess.PIPE) as process:
+        pidfile.write_text(str(process.pid))
+        assert status_of(option, **data_dir) == 0
+        process.communicate(b"\n")
+    assert status_of(option, **data_dir) == 1
+
+
+def test_a_worker_may_have_another_workspace(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()", "finetune-worker"], stdin=subprocess.PIPE) as worker:
+        (tmp_path / "pid").write_text(str(worker.pid))
+        assert status_of("--worker", LORAGATE_FINETUNE__WORKSPACE=str(tmp_path)) == 0
         worker.communicate(b"\n")
-    assert status_of("--worker", LORAGATE_DATA_DIR=str(tmp_path)) == 1
 
 
 @asynccontextmanager

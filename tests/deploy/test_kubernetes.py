@@ -194,11 +194,13 @@ def test_each_part_accepts_its_settings(
     )
     assert (engine.secret_key, secret) == (None, config.engine_secret)
 
-    worker = settings_of_part("finetune-worker")
-    for client in (gateway, worker):
+    workers = [settings_of_part(name) for name in ("finetune-worker", "trainer")]
+    for client in (gateway, *workers):
         check_target(engine.engine.advertise, client.engine_tls)
-    assert (worker.first_engine, worker.more_engines) == (None, ())
-    assert (worker.model, worker.blob_url, worker.secret_key) == (engine.model, gateway.blob_url, gateway.secret_key)
+    for worker in workers:
+        assert (worker.first_engine, worker.more_engines) == (None, ())
+        shared = engine.model, gateway.blob_url, gateway.secret_key
+        assert (worker.model, worker.blob_url, worker.secret_key) == shared
 
     panel = panel_config(settings_of_part("panel"))
     (service,) = [each for each in of_kind(EVERYTHING, "Service") if each["metadata"]["name"] == "loragate-gateway"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import tinker
 from manifests import FOLDER, containers, documents_of, settings_of, variables
 from private_postgres import private_postgres
 from redis_server import RedisServer
@@ -30,7 +31,7 @@ class Parts:
     """Starts parts with the environment of their containers in the overlay cpu, and stops them."""
 
     def __init__(self, folder: Path, stores: dict[str, str]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._settings = settings_of(FOLDER / "base", FOLDER / "overlays" / "cpu")
         self._secrets = variables((folder / "loragate.env").read_text().splitlines()) | stores
         self._containers = {each.name: each for each in containers(documents_of(FOLDER / "base"))}
@@ -42,7 +43,7 @@ class Parts:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self._folder / "ca.crt")
+        return ssl.create_default_context(cafile=self.folder / "ca.crt")
 
     def environment(self, name: str, **changed: str) -> dict[str, str]:
         """Return a container's variables with paths and the stores of this machine."""
@@ -50,22 +51,22 @@ class Parts:
         found |= {name: self._local(value) for name, value in found.items()}
         found |= {"LORAGATE_MODEL": str(ROOT / "demo/data/loragate-demo"), "LORAGATE_HOST": "127.0.0.1"}
         found |= {name: self._secrets[name] for name in self._secrets if name.startswith(("AWS_", "LORAGATE_BLOB_URL"))}
-        data_dir = str(self._folder / f"{name}-{len(self.processes)}")
+        data_dir = str(self.folder / f"{name}-{len(self.processes)}")
         return clean_environment() | found | {"OMP_NUM_THREADS": "1", "LORAGATE_DATA_DIR": data_dir} | changed
 
     def start(self, name: str, **changed: str) -> subprocess.Popen[bytes]:
         """Start a part with the arguments of its container."""
         command = [sys.executable, "-m", "loragate.cli.main", *self._containers[f"loragate-{name}"].spec["args"]]
-        process = subprocess.Popen(command, env=self.environment(name, **changed), cwd=self._folder)
+        process = subprocess.Popen(command, env=self.environment(name, **changed), cwd=self.folder)
         self.processes.append(process)
         return process
 
     def run(self, url: str, *arguments: str, **variables: str) -> str:
         """Run a command as docs/kubernetes.md has it in a gateway's container."""
-        environment = clean_environment() | {"SSL_CERT_FILE": str(self._folder / "ca.crt"), "LORAGATE_BASE_URL": url}
+        environment = clean_environment() | {"SSL_CERT_FILE": str(self.folder / "ca.crt"), "LORAGATE_BASE_URL": url}
         command = [sys.executable, "-m", "loragate.cli.main", *arguments]
         environment |= {"LORAGATE_ADMIN_KEY": self.admin_key} | variables
-        done = subprocess.run(command, env=environment, cwd=self._folder, capture_output=True, text=True)
+        done = subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -75,7 +76,7 @@ class Parts:
             return value
         _, _, _, secret, file = value.split("/")
         assert secret in SECRETS
-        return str(self._folder / file.replace("tls.", f"{secret}."))
+        return str(self.folder / file.replace("tls.", f"{secret}."))
 
 
 def free_port() -> int:
@@ -109,7 +110,8 @@ def is_ready(parts: Parts, url: str, path: str = "/readyz") -> bool:
         return False
 
 
-def test_from_nothing_to_an_answer(parts: Parts) -> None:
+def test_from_nothing_to_an_answer(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(parts.folder / "ca.crt"))  # for the SDK
     listen = f"127.0.0.1:{free_port()}"
     here = {"LORAGATE_ENGINE__LISTEN": listen, "LORAGATE_ENGINE__ADVERTISE": listen.replace("127.0.0.1", "localhost")}
     gateways = []
@@ -135,10 +137,24 @@ def test_from_nothing_to_an_answer(parts: Parts) -> None:
     panel = f"https://localhost:{panel_port}"
     until(lambda: is_ready(parts, panel, "/healthz"), 120)
 
+    parts.start("trainer")
+    assert trained_loss(gateways[1], key) > 0
+
     engine.send_signal(signal.SIGTERM)
     assert engine.wait(60) == 0
     assert subprocess.run(check, env=environment, check=False).returncode == 1
     until(lambda: not is_ready(parts, gateways[0]))
+
+
+def trained_loss(url: str, key: str) -> float:
+    """Return the loss of a step of the training API, whose trainer may still be loading."""
+    service = tinker.ServiceClient(base_url=url, api_key=f"tml-{key}")
+    training = service.create_lora_training_client(base_model="loragate-demo", rank=4).result()
+    inputs = {"target_tokens": [6, 7, 8], "weights": [1.0, 1.0, 1.0]}
+    datum = tinker.Datum(model_input=tinker.ModelInput.from_ints([5, 6, 7]), loss_fn_inputs=inputs)
+    step = training.forward_backward([datum], "cross_entropy")
+    training.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
+    return float(step.result().metrics["loss:sum"])
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -112,6 +112,7 @@ def test_the_pages_overlay_is_whole(kustomize: Kustomize) -> None:
         "loragate-gateway": None,
         "loragate-panel": 1,
         "loragate-finetune-worker": 0,
+        "loragate-trainer": 0,
     }
 
 
@@ -157,7 +158,7 @@ def test_settings_are_merged(kustomize: Kustomize, overlay: str) -> None:
 def test_engines_on_gpus_have_one_each(kustomize: Kustomize) -> None:
     pods = {each.name: each for each in containers(kustomize.build("overlays", "gpu"))}
     for name, pod in pods.items():
-        is_on_gpu = name in ("loragate-engine", "loragate-finetune-worker")
+        is_on_gpu = name in ("loragate-engine", "loragate-finetune-worker", "loragate-trainer")
         assert pod.spec["image"].startswith("loragate-cuda:") == is_on_gpu
         assert pod.spec["resources"]["limits"].get("nvidia.com/gpu", 0) == int(is_on_gpu)
         assert (toleration(pod) == {("nvidia.com/gpu", "NoSchedule")}) == is_on_gpu
