@@ -48,6 +48,11 @@ class MaskedText:
     continues: bool = False
     label: LabelNumbers | None = None
 
+    @property
+    def has_prompt(self) -> bool:
+        """Whether something precedes what is learned."""
+        return not self.learned or self.learned[0][0] > 0
+
     def prefix(self, size: int) -> "MaskedText":
         """Return the first `size` characters."""
         learned = tuple((start, min(stop, size)) for start, stop in self.learned if start < size)

@@ -18,6 +18,7 @@ from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.examples import LabelledChat, LabelledText
 from loragate.finetune.data.formats import Format
+from loragate.finetune.data.invocation import InvocationTokens, activated
 from loragate.finetune.data.labels import LabelFacts
 from loragate.finetune.data.loss_mask import MaskedText, RenderingBudget, masked_texts
 from loragate.finetune.data.token_file import FACTS, TokenFile, TokenFileBroken, TokenFileWriter
@@ -28,6 +29,8 @@ from loragate.finetune.data.validation import OnProgress, ValidationReport, Vali
 _VERSION = 2  # raise it when examples are turned into tokens differently
 _BATCH, _BATCH_CHARACTERS = 512, 1 << 18  # examples tokenized at once
 _IN_USE_SECONDS = 600.0
+
+_Example = tuple[int, list[MaskedText]]  # its line, its samples
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,15 @@ class TokenCache:
         digest: str,
         tokenization: TokenizationConfig,
         max_length: int,
+        invocation: InvocationTokens | None = None,
         on_progress: OnProgress = lambda _: None,
     ) -> tuple[ValidationReport, TokenFile | None]:
         """Return the validation report and the tokens of the file, whose content has this digest, in samples of at most
-        `max_length` tokens.
+        `max_length` tokens, of which those after the last `invocation` are learned.
 
         There are no tokens for a file with problems. Raise OSError when the disk is full; nothing is left behind then.
         """
-        place = self._place(source) / _key(digest, tokenization, max_length)
+        place = self._place(source) / _key(digest, tokenization, max_length, invocation)
         with suppress(FileNotFoundError, TokenFileBroken):
             found = TokenFile(place)
             os.utime(place)  # records the use
@@ -84,7 +88,7 @@ class TokenCache:
         for rest in (place, draft):
             shutil.rmtree(rest, ignore_errors=True)
         try:
-            report = _tokenize(file, draft, tokenization, max_length, on_progress)
+            report = _tokenize(file, draft, tokenization, max_length, invocation, on_progress)
             if report.problems or not report.examples:
                 return report, None
             draft.rename(place)
@@ -135,10 +139,15 @@ def _used_at(place: Path) -> float:
 
 
 def _tokenize(
-    file: BinaryIO, folder: Path, tokenization: TokenizationConfig, max_length: int, on_progress: OnProgress
+    file: BinaryIO,
+    folder: Path,
+    tokenization: TokenizationConfig,
+    max_length: int,
+    invocation: InvocationTokens | None,
+    on_progress: OnProgress,
 ) -> ValidationReport:
     with TokenFileWriter(folder) as writer:
-        tokenizer = FileTokenizer(writer, tokenization, max_length, on_progress)
+        tokenizer = FileTokenizer(writer, tokenization, max_length, invocation, on_progress)
         for _ in tokenizer.take(file):
             pass
         report = tokenizer.report
@@ -166,14 +175,17 @@ class FileTokenizer:
         writer: Writer,
         tokenization: TokenizationConfig,
         max_length: int,
+        invocation: InvocationTokens | None = None,
         on_progress: OnProgress = lambda _: None,
     ) -> None:
+        self._max_length = max_length
+        self._invocation = invocation
         self._tokenization = tokenization
         self._validator = Validator(on_progress)
         self._budget = RenderingBudget()
         self._encoder = Encoder(tokenization.tokenizer, tokenization.end_ids)
         self._truncator = Truncator(tokenization.tokenizer, tokenization.end_ids, max_length)
-        self._samples = _CountingWriter(writer, max_length)
+        self._samples = _CountingWriter(writer)
 
     @property
     def report(self) -> ValidationReport:
@@ -189,14 +201,26 @@ class FileTokenizer:
         """Tokenize all lines up to the file's end, yielding between batches. Nothing is written after the first
         problem. Raise OSError."""
         for batch in _batches(self._masked(file), _BATCH):
-            if self._validator.has_problems:
-                continue  # no tokens will be kept: only further problems matter
-            samples = iter(self._encoder.encode([text for texts in batch for text in texts]))
-            for texts in batch:
-                self._samples.add(list(islice(samples, len(texts))))
+            if self._validator.has_problems and self._invocation is None:
+                continue  # no tokens will be kept: only further problems matter, and they are not in tokens
+            samples = iter(self._encoder.encode([text for _, texts in batch for text in texts]))
+            for line, texts in batch:
+                self._add(line, texts, list(islice(samples, len(texts))))
             yield
 
-    def _masked(self, file: BinaryIO) -> Iterator[list[MaskedText]]:
+    def _add(self, line: int, texts: list[MaskedText], samples: list[Sample]) -> None:
+        """Write the samples of one example, or record its problem."""
+        kept = [sample.cut(self._max_length) for sample in samples]
+        truncated = sum(len(sample.ids) > self._max_length for sample in samples)
+        try:
+            if self._invocation is not None:
+                kept = activated(texts, kept, self._invocation, truncated=truncated > 0)
+        except InvalidLine as error:
+            self._validator.reject(line, error)
+        if not self._validator.has_problems:
+            self._samples.add(kept, truncated)
+
+    def _masked(self, file: BinaryIO) -> Iterator[_Example]:
         template = self._tokenization.template
         for line, example in self._validator.examples(file):
             self._budget.add(len(line.content))
@@ -205,27 +229,25 @@ class FileTokenizer:
                 if isinstance(example, LabelledText | LabelledChat):
                     label = self._validator.labels.numbers(example.label)
                     texts = [replace(text, label=label) for text in texts]
-                yield [self._truncator.truncate(text) for text in texts]
+                yield line.number, [self._truncator.truncate(text) for text in texts]
             except InvalidLine as error:
-                self._validator.reject(line, error)
+                self._validator.reject(line.number, error)
 
 
 class _CountingWriter:
     """Writes samples into a token file and counts them."""
 
-    def __init__(self, writer: Writer, max_length: int) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._max_length = max_length
         self._learned = self._cut = self._dropped = 0
 
-    def add(self, samples: list[Sample]) -> None:
-        """Write the samples of one example: all or none, since preferences come in pairs."""
-        kept = [sample.cut(self._max_length) for sample in samples]
-        if not all(sample.has_targets for sample in kept):
+    def add(self, samples: list[Sample], truncated: int) -> None:
+        """Write the samples of one example: all or none, since preferences come in pairs. `truncated`: how many are."""
+        if not all(sample.has_targets for sample in samples):
             self._dropped += 1
             return
-        self._cut += sum(len(sample.ids) > self._max_length for sample in samples)
-        for sample in kept:
+        self._cut += truncated
+        for sample in samples:
             self._learned += int(sample.learned.sum())
             self._writer.add(sample)
 
@@ -244,13 +266,13 @@ class _CountingWriter:
         )
 
 
-def _batches(examples: Iterable[list[MaskedText]], size: int) -> Iterator[list[list[MaskedText]]]:
+def _batches(examples: Iterable[_Example], size: int) -> Iterator[list[_Example]]:
     """Yield batches of at most `size` examples, fewer if they are long: while they are encoded, tokens take some
     hundred bytes each."""
-    batch: list[list[MaskedText]] = []
+    batch: list[_Example] = []
     characters = 0
-    for texts in examples:
-        batch.append(texts)
+    for line, texts in examples:
+        batch.append((line, texts))
         characters += sum(len(each.text) for each in texts)
         if len(batch) == size or characters >= _BATCH_CHARACTERS:
             yield batch
@@ -259,5 +281,6 @@ def _batches(examples: Iterable[list[MaskedText]], size: int) -> Iterator[list[l
         yield batch
 
 
-def _key(digest: str, tokenization: TokenizationConfig, max_length: int) -> str:
-    return hashlib.sha256(repr((_VERSION, digest, tokenization.digest, max_length)).encode()).hexdigest()
+def _key(digest: str, tokenization: TokenizationConfig, max_length: int, invocation: InvocationTokens | None) -> str:
+    facts = (_VERSION, digest, tokenization.digest, max_length, *([] if invocation is None else [invocation]))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()

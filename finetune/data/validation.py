@@ -74,7 +74,7 @@ class Validator:
     @property
     def report(self) -> ValidationReport:
         """The report of the lines so far."""
-        return ValidationReport(self._format, self._examples, tuple(self._problems), self._stopped, self.labels.facts)
+        return ValidationReport(self._format, self._examples, self._in_order, self._stopped, self.labels.facts)
 
     def examples(self, file: BinaryIO) -> Iterator[tuple[Line, Example]]:
         """Yield the valid examples up to the file's end, or to its `MAX_PROBLEMS`th problem. Another call continues
@@ -88,16 +88,23 @@ class Validator:
             try:
                 example = self._example(line)
             except InvalidLine as error:
-                self.reject(line, error)
+                self.reject(line.number, error)
             else:
                 self._examples += 1
                 yield line, example
             if line.end >= reported + _STRIDE:
                 self._on_progress(reported := line.end)
 
-    def reject(self, line: Line, error: InvalidLine) -> None:
-        """Record a problem of a line."""
-        self._problems.append(error.at(line.number))
+    def reject(self, line: int, error: InvalidLine) -> None:
+        """Record a problem of a line, which may precede others with problems, unless there are `MAX_PROBLEMS`."""
+        if len(self._problems) >= MAX_PROBLEMS:
+            self._stopped = True
+        else:
+            self._problems.append(error.at(line))
+
+    @property
+    def _in_order(self) -> tuple[Problem, ...]:
+        return tuple(sorted(self._problems, key=lambda problem: problem.line))
 
     def _example(self, line: Line) -> Example:
         document = parse_document(line)

@@ -9,6 +9,9 @@ from loragate.finetune.data.formats import Method
 from loragate.prompts.bodies import Body, field_error
 
 Auto = Literal["auto"]
+MAX_INVOCATION_TOKENS = 64
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
+InvocationTokens = Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=MAX_INVOCATION_TOKENS)]
 TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]
 TargetNames = Annotated[list[TargetName], Field(min_length=1, max_length=64)]
 Targets = Annotated[
@@ -31,6 +34,7 @@ class Hyperparameters(Body):
     lora_dropout: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     use_rslora: bool = False
     use_dora: bool = False
+    alora_invocation_tokens: InvocationTokens | None = None  # with them, the adapter is activated by these tokens
     target_modules: Targets = "all-linear"
     quantization: Literal["nf4", "none"] = "nf4"
 
@@ -47,6 +51,7 @@ class Hyperparameters(Body):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Hyperparameters":
+        self._check_activation()
         if self.n_steps is not None and not self.streaming:
             raise field_error("n_steps", "it is only allowed with `streaming`; other jobs train for `n_epochs`")
         if self.streaming and self.packing is True:
@@ -55,6 +60,22 @@ class Hyperparameters(Body):
             message = f"'{self.lr_scheduler}' needs a known number of steps: give `n_steps` as well, or use 'constant'"
             raise field_error("lr_scheduler", message)
         return self
+
+    def _check_activation(self) -> None:
+        """Raise a field error for what excludes an activated adapter."""
+        if self.alora_invocation_tokens is None:
+            return
+        if self.use_dora:
+            raise field_error(
+                "use_dora", "PEFT trains either DoRA or activated LoRA: not with `alora_invocation_tokens`"
+            )
+        if self.packing is True:
+            raise field_error("packing", "each row has one invocation: not available with `alora_invocation_tokens`")
+
+    @property
+    def invocation(self) -> tuple[int, ...] | None:
+        """The tokens that activate the adapter, if any do."""
+        return None if self.alora_invocation_tokens is None else tuple(self.alora_invocation_tokens)
 
     @property
     def open_ended(self) -> bool:
@@ -71,6 +92,7 @@ class DpoHyperparameters(Hyperparameters):
     def _pairs_are_not_packed(self) -> "DpoHyperparameters":
         if self.packing is True:
             raise field_error("packing", "preference pairs are never packed: leave it out")
+        _reject_activation(self, Method.DPO)
         return self
 
 
@@ -85,7 +107,16 @@ class ClassifyHyperparameters(Hyperparameters):
             raise field_error("packing", "texts to classify are never packed: leave it out")
         if self.streaming:
             raise field_error("streaming", "all labels must be known in advance: not available for `classify`")
+        _reject_activation(self, Method.CLASSIFY)
         return self
+
+
+def _reject_activation(asked: Hyperparameters, method: Method) -> None:
+    """Raise a field error for an activated adapter, which only the method `supervised` trains."""
+    if asked.alora_invocation_tokens is not None:
+        raise field_error(
+            "alora_invocation_tokens", f"only the method `supervised` trains activated LoRA, not `{method}`"
+        )
 
 
 HYPERPARAMETERS: Mapping[Method, type[Hyperparameters]] = {

@@ -70,6 +70,7 @@ class Recipe:
     streaming: bool = False
     n_steps: int | None = None
     validation_split: float = 0.0
+    alora_invocation_tokens: tuple[int, ...] | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the recipe as JSON for `from_document`."""
@@ -80,7 +81,13 @@ class Recipe:
         """Return the recipe that `to_document` wrote."""
         targets = document["target_modules"]
         targets = targets if isinstance(targets, str) else tuple(targets)
-        return cls(**{**document, "method": Method(document["method"]), "target_modules": targets})
+        invocation = document.get("alora_invocation_tokens")
+        typed = {
+            "method": Method(document["method"]),
+            "target_modules": targets,
+            "alora_invocation_tokens": None if invocation is None else tuple(invocation),
+        }
+        return cls(**document | typed)
 
 
 def max_length_for(asked: Hyperparameters, base: BaseFacts) -> int:
@@ -112,7 +119,7 @@ def resolve_recipe(
         target_modules=asked.target_modules if isinstance(asked.target_modules, str) else tuple(asked.target_modules),
         quantization="none" if base.quantization else asked.quantization,
         max_length=max_length,
-        packing=packing and method is Method.SUPERVISED,
+        packing=packing and method is Method.SUPERVISED and asked.invocation is None,
         lr_scheduler=scheduler,
         warmup_ratio=asked.warmup_ratio,
         weight_decay=asked.weight_decay,
@@ -123,6 +130,7 @@ def resolve_recipe(
         streaming=asked.streaming,
         n_steps=asked.n_steps,
         validation_split=_validation_split(asked, data),
+        alora_invocation_tokens=asked.invocation,
     )
 
 

@@ -13,6 +13,7 @@ from loragate.adapter_store.jobs.job import Job
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.held_out import Split, split_samples
+from loragate.finetune.data.invocation import InvocationTokens
 from loragate.finetune.data.labels import LabelSet
 from loragate.finetune.data.token_cache import CachedFile, TokenCache, label_facts
 from loragate.finetune.data.token_file import TokenFile
@@ -64,12 +65,14 @@ class Preparation:
         train = digest = valid = facts = None
         if not asked.streaming:
             name = job.request.training_file
-            train, digest = await self._tokenize_file(tenant_id, name, "training_file", method, length)
+            train, digest = await self._tokenize_file(
+                tenant_id, name, "training_file", method, length, asked.invocation
+            )
             validated = job.request.validation_file is not None
             facts = DataFacts(train.facts["examples"], train.facts["tokens"], validated)
         if job.request.validation_file is not None:
             name = job.request.validation_file
-            valid, _ = await self._tokenize_file(tenant_id, name, "validation_file", method, length)
+            valid, _ = await self._tokenize_file(tenant_id, name, "validation_file", method, length, asked.invocation)
             _check_labels(train, valid)
         recipe = resolve_recipe(asked, method, self._base, facts, job.request.seed)
         recipe = await constrain_to_base_adapter(self._store, tenant_id, job, asked, recipe)
@@ -86,6 +89,7 @@ class Preparation:
             parent=folder,
             tokenization=self._tokenization,
             max_length=recipe.max_length,
+            invocation=recipe.alora_invocation_tokens,
             method=recipe.method,
             expected=expected,
             report=report,
@@ -105,25 +109,36 @@ class Preparation:
                 await asyncio.to_thread(self._tokens.remove, source)
 
     async def _tokenize_file(
-        self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
+        self,
+        tenant_id: str,
+        file_id: str,
+        param: str,
+        method: Method,
+        max_length: int,
+        invocation: InvocationTokens | None,
     ) -> tuple[TokenFile, str]:
         with unnamed_file(self._drafts) as file:
             hashed = hashlib.sha256()
             await download(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
             digest = f"sha256:{hashed.hexdigest()}"
-            report, tokens = await self._read(CachedFile(tenant_id, file_id), file, digest, max_length)
+            report, tokens = await self._read(CachedFile(tenant_id, file_id), file, digest, max_length, invocation)
         rejection = _rejection(report, method, is_training=param == "training_file")
         if rejection is not None or tokens is None:
             raise JobRejected(Failure(f"invalid_{param}", rejection or "The file has no examples.", param))
         return tokens, digest
 
     async def _read(
-        self, source: CachedFile, file: BinaryIO, digest: str, max_length: int
+        self,
+        source: CachedFile,
+        file: BinaryIO,
+        digest: str,
+        max_length: int,
+        invocation: InvocationTokens | None,
     ) -> tuple[ValidationReport, TokenFile | None]:
         """Tokenize the file in a thread. On cancellation, wait until the thread has stopped writing: the next attempt
         may write the same tokens."""
         reading = asyncio.create_task(
-            asyncio.to_thread(self._tokens.tokens_of, source, file, digest, self._tokenization, max_length)
+            asyncio.to_thread(self._tokens.tokens_of, source, file, digest, self._tokenization, max_length, invocation)
         )
         try:
             return await asyncio.shield(reading)

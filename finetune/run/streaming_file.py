@@ -14,6 +14,7 @@ from loragate.adapter_store.errors import Failure, NotFound, StoreError
 from loragate.adapter_store.files.file import File, Purpose
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
+from loragate.finetune.data.invocation import InvocationTokens
 from loragate.finetune.data.streaming_token_file import StreamingTokenWriter
 from loragate.finetune.data.token_cache import FileTokenizer
 from loragate.finetune.data.tokenization_config import TokenizationConfig
@@ -47,6 +48,7 @@ class StreamingTrainingFile:
         parent: Path,
         tokenization: TokenizationConfig,
         max_length: int,
+        invocation: InvocationTokens | None,
         method: Method,
         expected: int,
         report: Report,
@@ -62,7 +64,7 @@ class StreamingTrainingFile:
         self._method = method
         self._report = report
         self._writer = StreamingTokenWriter(self.folder, expected)
-        self._tokenizer = FileTokenizer(self._writer, tokenization, max_length)
+        self._tokenizer = FileTokenizer(self._writer, tokenization, max_length, invocation)
         self._digest = hashlib.sha256()
         self._pieces_read = 0
 

@@ -31,7 +31,7 @@ def new_adapter(base: PreTrainedModel, recipe: Recipe, labels: LabelSet | None =
 
 
 def _adapted(base: PreTrainedModel, recipe: Recipe, task: str, saved: list[str] | None) -> PeftModel:
-    targets = recipe.target_modules
+    targets, invocation = recipe.target_modules, recipe.alora_invocation_tokens
     config = LoraConfig(
         task_type=task,
         modules_to_save=saved,
@@ -40,6 +40,7 @@ def _adapted(base: PreTrainedModel, recipe: Recipe, task: str, saved: list[str] 
         lora_dropout=recipe.lora_dropout,
         use_rslora=recipe.use_rslora,
         use_dora=recipe.use_dora,
+        alora_invocation_tokens=None if invocation is None else list(invocation),
         target_modules=targets if isinstance(targets, str) else list(targets),
     )
     model = get_peft_model(base, config)

@@ -39,6 +39,7 @@ class JobMethodHyperparameters(JobHyperparameters):
     lora_dropout: float
     use_rslora: bool
     use_dora: bool
+    alora_invocation_tokens: list[int] | None
     target_modules: str | list[str]
     quantization: Literal["nf4", "none"]
     max_length: Count | Auto

@@ -120,7 +120,23 @@ def checked_hyperparameters(body: JobCreate, manifest: pb.Manifest, limits: Tena
                 raise _invalid(
                     body, f"target_modules.{position}", "the base model's head cannot be adapted in training"
                 )
+    if asked.invocation is not None:
+        _check_invocation(body, asked.invocation, manifest)
     return asked.model_dump(mode="json", exclude_unset=True)
+
+
+def _check_invocation(body: JobCreate, invocation: tuple[int, ...], manifest: pb.Manifest) -> None:
+    """Raise InvalidRequest if no adapter that these tokens activate can be trained, or served."""
+    field = "alora_invocation_tokens"
+    if AdapterKind.ACTIVATED not in manifest.adapter_kinds:
+        raise _invalid(body, field, "this server does not serve activated LoRA")
+    for position, token in enumerate(invocation):
+        if token >= manifest.vocab_size:
+            words = f"the base model has {manifest.vocab_size} tokens, counted from 0"
+            raise _invalid(body, f"{field}.{position}", words)
+    if body.model != manifest.model_id:
+        words = f"an activated adapter starts from the base model, '{manifest.model_id}', not from an adapter"
+        raise _invalid(body, field, words)
 
 
 def reduced_rank(limits: TenantLimits) -> int | None:

@@ -1,6 +1,7 @@
 """Token files as the rows that training steps take."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,22 @@ def ragged_row(samples: Sequence[Sample]) -> Row:
 def concatenate_rows(rows: Sequence[Row]) -> Row:
     """Collate rows by concatenation: `[1, tokens]`, without padding."""
     return {name: torch.cat([row[name] for row in rows])[None] for name in rows[0]}
+
+
+def pad_rows_for(invocation: Sequence[int]) -> Callable[[Sequence[Row]], Row]:
+    """Return a collator of rows for activated LoRA: `[rows, longest]`, padded on the right, because PEFT looks for one
+    invocation in each row. The padding token is not of the invocation, so that none begins or ends in padding."""
+    padding = next(token for token in count() if token not in invocation)
+
+    def collate(rows: Sequence[Row]) -> Row:
+        ids = [row["input_ids"] for row in rows]
+        return {
+            "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
+            "attention_mask": pad_sequence([torch.ones_like(each) for each in ids], batch_first=True),
+            "labels": pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=IGNORED),
+        }
+
+    return collate
 
 
 def pad_pairs(rows: Sequence[Row]) -> Row:

@@ -29,6 +29,7 @@ JOB: dict[str, Any] = {
                 "lora_dropout": 0.0,
                 "use_rslora": False,
                 "use_dora": False,
+                "alora_invocation_tokens": None,
                 "target_modules": "all-linear",
                 "quantization": "nf4",
                 "max_length": 2048,

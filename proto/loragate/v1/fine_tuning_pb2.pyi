@@ -49,7 +49,7 @@ class FineTuningMethodFields(_message.Message):
     def __init__(self, hyperparameters: _Optional[_Union[FineTuningHyperparameters, _Mapping]] = ...) -> None: ...
 
 class FineTuningHyperparameters(_message.Message):
-    __slots__ = ("n_epochs", "batch_size", "learning_rate_multiplier", "lora_rank", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules", "quantization", "max_length", "packing", "lr_scheduler", "warmup_ratio", "weight_decay", "max_grad_norm", "early_stopping_patience", "beta", "streaming", "n_steps", "validation_split")
+    __slots__ = ("n_epochs", "batch_size", "learning_rate_multiplier", "lora_rank", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules", "quantization", "max_length", "packing", "lr_scheduler", "warmup_ratio", "weight_decay", "max_grad_norm", "early_stopping_patience", "beta", "streaming", "n_steps", "validation_split", "alora_invocation_tokens")
     N_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class FineTuningHyperparameters(_message.Message):
     STREAMING_FIELD_NUMBER: _ClassVar[int]
     N_STEPS_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_SPLIT_FIELD_NUMBER: _ClassVar[int]
+    ALORA_INVOCATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     n_epochs: int
     batch_size: int
     learning_rate_multiplier: float
@@ -92,7 +93,8 @@ class FineTuningHyperparameters(_message.Message):
     streaming: bool
     n_steps: int
     validation_split: float
-    def __init__(self, n_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., learning_rate_multiplier: _Optional[float] = ..., lora_rank: _Optional[int] = ..., lora_alpha: _Optional[int] = ..., lora_dropout: _Optional[float] = ..., use_rslora: bool = ..., use_dora: bool = ..., target_modules: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ..., max_length: _Optional[int] = ..., packing: bool = ..., lr_scheduler: _Optional[str] = ..., warmup_ratio: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., early_stopping_patience: _Optional[int] = ..., beta: _Optional[float] = ..., streaming: bool = ..., n_steps: _Optional[int] = ..., validation_split: _Optional[float] = ...) -> None: ...
+    alora_invocation_tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, n_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., learning_rate_multiplier: _Optional[float] = ..., lora_rank: _Optional[int] = ..., lora_alpha: _Optional[int] = ..., lora_dropout: _Optional[float] = ..., use_rslora: bool = ..., use_dora: bool = ..., target_modules: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ..., max_length: _Optional[int] = ..., packing: bool = ..., lr_scheduler: _Optional[str] = ..., warmup_ratio: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., early_stopping_patience: _Optional[int] = ..., beta: _Optional[float] = ..., streaming: bool = ..., n_steps: _Optional[int] = ..., validation_split: _Optional[float] = ..., alora_invocation_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FineTuningJob(_message.Message):
     __slots__ = ("id", "object", "created_at", "error", "estimated_finish", "fine_tuned_model", "finished_at", "hyperparameters", "metadata", "method", "model", "organization_id", "progress", "result_files", "seed", "start_version", "status", "trained_tokens", "training_file", "validation_file", "evaluation")
