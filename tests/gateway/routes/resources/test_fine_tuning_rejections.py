@@ -26,6 +26,7 @@ BOUNDS: dict[str, tuple[Any, ...]] = {
     "lora_dropout": (-0.1, 0.6, "auto", None),
     "use_rslora": (1, "true", None),
     "use_dora": ("auto",),
+    "alora_invocation_tokens": ("auto", 7, [], [7] * 65, [5]),  # this base model takes no activated adapter
     "target_modules": ("some", [], "q_proj", None),
     "quantization": ("int8", None),
     "max_length": (15, (1 << 20) + 1, "x"),
@@ -78,6 +79,14 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"method": {"type": "dpo", "dpo": {"hyperparameters": {"beta": 11}}}}, "method.dpo.hyperparameters.beta"),
     ({"method": {"type": "dpo", "dpo": {"hyperparameters": {"packing": True}}}}, "method.dpo.hyperparameters.packing"),
     (
+        {"method": {"type": "dpo", "dpo": {"hyperparameters": {"alora_invocation_tokens": [5]}}}},
+        "method.dpo.hyperparameters.alora_invocation_tokens",
+    ),
+    (
+        {"method": {"type": "classify", "classify": {"hyperparameters": {"alora_invocation_tokens": [5]}}}},
+        "method.classify.hyperparameters.alora_invocation_tokens",
+    ),
+    (
         {"method": {"type": "dpo", "dpo": {"hyperparameters": {"lora_rank": 65}}}},
         "method.dpo.hyperparameters.lora_rank",
     ),
@@ -103,6 +112,13 @@ async def test_bodies_that_are_rejected(gateway: Gateway) -> None:
     cases.append((supervised(streaming=True, lr_scheduler="cosine"), f"{SUPERVISED}.lr_scheduler"))
     cases.append((supervised(early_stopping_patience=3), f"{SUPERVISED}.early_stopping_patience"))
     cases.append(({"hyperparameters": {"early_stopping_patience": 3}}, "hyperparameters.early_stopping_patience"))
+    invocation = {"alora_invocation_tokens": [5, 6]}
+    cases.append((supervised(**invocation, use_dora=True), f"{SUPERVISED}.use_dora"))
+    cases.append((supervised(**invocation, packing=True), f"{SUPERVISED}.packing"))
+    cases += [
+        (supervised(alora_invocation_tokens=[5, odd]), f"{SUPERVISED}.alora_invocation_tokens.1")
+        for odd in (-1, 1 << 31, "6", 6.0, True)
+    ]
     cases.append((supervised(target_modules=["q_proj", "k_proj"]), f"{SUPERVISED}.target_modules.1"))
     cases.append((supervised(target_modules=["q_proj", "(a+)+"]), f"{SUPERVISED}.target_modules.1"))
     cases.append((supervised(target_modules=["q_proj"] * 65), f"{SUPERVISED}.target_modules"))
@@ -131,6 +147,24 @@ def test_the_head_is_no_target(tokenizer: Tokenizer) -> None:
         with pytest.raises(InvalidRequest, match="head cannot be adapted") as caught:
             checked(others[0], target)
         assert caught.value.param == f"{SUPERVISED}.target_modules.1"
+
+
+def test_invocations_are_of_the_base_model(tokenizer: Tokenizer) -> None:
+    manifest = tiny_model.manifest(tokenizer)
+    manifest.adapter_kinds.append("alora")
+    last = manifest.vocab_size - 1
+
+    def checked(*invocation: int, model: str = MODEL_ID) -> dict[str, Any]:
+        asked = {"model": model, "training_file": "file-1", **supervised(alora_invocation_tokens=list(invocation))}
+        return checked_hyperparameters(JobCreate.model_validate(asked), manifest, TenantLimits())
+
+    assert checked(0, last) == {"alora_invocation_tokens": [0, last]}
+    with pytest.raises(InvalidRequest, match=f"has {manifest.vocab_size} tokens") as caught:
+        checked(0, last + 1)
+    assert caught.value.param == f"{SUPERVISED}.alora_invocation_tokens.1"
+    with pytest.raises(InvalidRequest, match="not from an adapter") as caught:
+        checked(0, model="poet:3")
+    assert caught.value.param == f"{SUPERVISED}.alora_invocation_tokens"
 
 
 async def test_all_values_within_the_bounds_are_accepted(gateway: Gateway) -> None:
