@@ -61,6 +61,7 @@ def create(
     - `loragate finetune create more.jsonl --model support-bot:3 --validation-file held-out.jsonl -s n_epochs=2`
     - `MODEL=$(loragate finetune create pairs.jsonl --method dpo --set beta=0.2)`
     - `loragate finetune create topics.jsonl --method classify --suffix topics`
+    - `loragate finetune create judge.jsonl --set 'alora_invocation_tokens=[105, 29511, 106]'`
     """
     from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.job import JOBS, parse_hyperparameters, parse_metadata, validated

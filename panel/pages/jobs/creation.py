@@ -45,6 +45,12 @@ def creation_dialog(context: PageContext) -> None:
         _CreationDialog(context, dialog).draw()
 
 
+def _token_ids(given: str) -> list[int | str]:
+    """Return the numbers of a list; anything else stays as it is, for the server to reject."""
+    parts = given.replace(",", " ").split()
+    return [int(part) if part.isdecimal() else part for part in parts]
+
+
 class _CreationDialog:
     def __init__(self, context: PageContext, dialog: ui.dialog) -> None:
         self._context = context
@@ -124,6 +130,10 @@ class _CreationDialog:
         self._beta = number_field("Beta", minimum=0.01, maximum=10, step=0.05)
         self._beta.props["hint"] = "How close the model stays to where it starts"
         self._beta.bind_visibility_from(method, "value", value="dpo")
+        self._invocation = text_field(
+            "Invocation tokens", placeholder="11, 12", hint="Token ids that activate the adapter (aLoRA)"
+        )
+        self._invocation.bind_visibility_from(method, "value", value="supervised")
 
     def _choose(self, file: str | None) -> None:
         if file is None:
@@ -153,6 +163,8 @@ class _CreationDialog:
         for name, field in asked.items():
             if field.value is not None:
                 chosen[name] = float(field.value) if name in _FRACTIONS else int(field.value)
+        if method == "supervised" and (given := (self._invocation.value or "").strip(" []")):
+            chosen["alora_invocation_tokens"] = _token_ids(given)
         body: Json = {"model": self._model.value, **self._files}
         if (self._suffix.value or "").strip():
             body["suffix"] = self._suffix.value.strip()

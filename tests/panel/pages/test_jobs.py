@@ -48,6 +48,10 @@ def test_a_file_becomes_a_job_that_is_paused_and_cancelled(signed_in: Callable[.
     page.get_by_role("dialog").get_by_label("Name").fill("support")
     page.get_by_text("Hyperparameters", exact=True).click()
     page.get_by_label("Epochs").fill("2")
+    page.get_by_label("Invocation tokens").fill("[5, six]")
+    page.get_by_role("button", name="Create job", exact=True).click()
+    expect(page.get_by_text("alora_invocation_tokens.1")).to_be_visible()
+    page.get_by_label("Invocation tokens").fill("")
     page.get_by_role("button", name="Create job", exact=True).click()
     page.wait_for_url("**/fine-tuning/ftjob-*")
     with world.api() as api:
