@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
 
@@ -12,11 +13,12 @@ from loragate.peft_format.classification import HEAD_NAMES, Task
 
 _QUANTIZATION_MARKS = ("is_loaded_in_4bit", "is_loaded_in_8bit", "is_quantized", "quantization_method", "hf_quantizer")
 """What transformers notes on a model that it quantized, and PEFT asks of it."""
+_NOT_ACTIVATED = "activated LoRA cannot be trained on all `target_modules` of this base model; name only some of them"
 
 
 def new_adapter(base: PreTrainedModel, recipe: Recipe, labels: LabelSet | None = None) -> PeftModel:
     """Add a new adapter to the base model, with `labels` also a head for them. Raise ValueError for target modules that
-    the model does not have, or if it takes no such head."""
+    the model does not have, or on which PEFT trains no activated LoRA, or if it takes no such head."""
     if labels is None:
         return _adapted(base, recipe, "CAUSAL_LM", None)
     headed = with_head(base, Task.SEQUENCE, len(labels.labels))
@@ -43,9 +45,25 @@ def _adapted(base: PreTrainedModel, recipe: Recipe, task: str, saved: list[str] 
         alora_invocation_tokens=None if invocation is None else list(invocation),
         target_modules=targets if isinstance(targets, str) else list(targets),
     )
-    model = get_peft_model(base, config)
+    try:
+        model = get_peft_model(base, config)
+        if invocation is not None:
+            _try_activation(model, invocation)
+    except ValueError as error:
+        raise error if invocation is None else ValueError(_NOT_ACTIVATED) from error
     assert isinstance(model, PeftModel)
     return model
+
+
+def _try_activation(model: PeftModel, invocation: tuple[int, ...]) -> None:
+    """Raise ValueError if a targeted module does not receive `[rows, tokens, features]`, which PEFT takes for granted
+    (OPT's feed-forward layers do not)."""
+    ids = torch.tensor([[*invocation, *invocation]], device=model.device)
+    try:
+        with torch.no_grad():
+            model(input_ids=ids)
+    except IndexError as error:
+        raise ValueError(_NOT_ACTIVATED) from error
 
 
 def continued_adapter(base: PreTrainedModel, recipe: Recipe, folder: Path) -> PeftModel:

@@ -116,7 +116,10 @@ def _adapted_model(assignment: Assignment, device: torch.device, labels: LabelSe
     torch.manual_seed(assignment.recipe.seed)
     if assignment.start is not None:
         return continued_adapter(base, assignment.recipe, assignment.start)
-    return new_adapter(base, assignment.recipe, labels)
+    try:
+        return new_adapter(base, assignment.recipe, labels)
+    except ValueError as error:
+        raise TrainingFailed(f"This training is not supported: {error}") from error
 
 
 def read_commands(commands: TextIO, stop: threading.Event, throttle: Throttle) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel
 from peft.tuners.lora import LoraLayer
-from tiny_models import greedy
+from tiny_models import greedy, make_model
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
@@ -29,7 +29,7 @@ from tests.finetune.runs import RECIPES, run_training
 
 INVOCATION = (300, 301)
 RECIPE = replace(
-    RECIPES[Method.SUPERVISED], quantization="none", lora_dropout=0.0, alora_invocation_tokens=INVOCATION, epochs=8
+    RECIPES[Method.SUPERVISED], quantization="none", lora_dropout=0.0, alora_invocation_tokens=INVOCATION, epochs=4
 )
 EXAMPLES = 16
 SALT = b"a tenant's"
@@ -142,3 +142,12 @@ def test_the_engine_serves_the_result_as_peft_does(
         assert engine.tokens(request) == greedy(model, prompt, 8, adapter) != engine.generate(prompt)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("kind", ["opt", "mixtral"])
+def test_modules_that_peft_does_not_activate_are_rejected(kind: str) -> None:
+    """OPT flattens the input of its feed-forward layers; all of a mixture's layers include its experts."""
+    recipe = replace(RECIPE, alora_invocation_tokens=(7, 8))
+    with pytest.raises(ValueError, match="cannot be trained on all `target_modules`"):
+        new_adapter(make_model(kind), recipe)
+    assert new_adapter(make_model(kind), replace(recipe, target_modules=("q_proj", "v_proj")))
