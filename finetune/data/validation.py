@@ -97,10 +97,10 @@ class Validator:
 
     def reject(self, line: int, error: InvalidLine) -> None:
         """Record a problem of a line, which may precede others with problems, unless there are `MAX_PROBLEMS`."""
-        if len(self._problems) >= MAX_PROBLEMS:
-            self._stopped = True
-        else:
+        if len(self._problems) < MAX_PROBLEMS:
             self._problems.append(error.at(line))
+        else:
+            self._stopped = True
 
     @property
     def _in_order(self) -> tuple[Problem, ...]:
