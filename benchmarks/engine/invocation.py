@@ -3,10 +3,10 @@
 An 88M-parameter Llama in float32 with 8,192 positions, and two adapters with the same weights, of rank 16 on all seven
 linears; one of them is activated by four tokens. Per repeat, the base model answers a new document of 4,000 tokens.
 Then each judge, in turn, reads the document, the answer, the invocation and an instruction. What the base model has
-computed serves the activated judge up to the invocation; the plain one computes all of it. Both generate greedily and
-are compared with PEFT, the activated one also with the same engine without cached prefixes.
+computed serves the activated judge up to the invocation; the plain one computes all of it. The activated
+judge's greedy tokens are compared with those of the same engine without cached prefixes, and with PEFT's.
 
-    python -m benchmarks.engine.invocation            # six minutes on a quiet machine, most of them PEFT's
+    python -m benchmarks.engine.invocation            # four minutes
 """
 
 import argparse
@@ -55,7 +55,7 @@ def measure(directory: Path, repeats: int) -> dict[str, Any]:
     )
     seconds: dict[str, list[float]] = defaultdict(list)
     cached: dict[str, list[int]] = defaultdict(list)
-    judged: list[tuple[str, list[int], list[int]]] = []  # the judge, its prompt, its tokens
+    judged: list[tuple[list[int], list[int]]] = []  # prompts of the activated judge, and its tokens
     for repeat in track(range(repeats + 1), description="documents; the first is a warm-up"):
         conversation = answered(engine, random.Random(repeat))
         for name in sorted(adapters, reverse=repeat % 2 == 0):
@@ -65,13 +65,11 @@ def measure(directory: Path, repeats: int) -> dict[str, Any]:
             if repeat:
                 seconds[name].append(engine.first[request] - engine.submitted[request])
                 cached[name].append(first.cached_tokens)
-                judged.append((name, prompt, engine.tokens(request)))
-    uncached = [
-        engine.generate(prompt, name, max_tokens=NEW) == found for name, prompt, found in judged if name == ACTIVATED
-    ]
+                judged += [(prompt, engine.tokens(request))] if name == ACTIVATED else []
+    uncached = [engine.generate(prompt, ACTIVATED, max_tokens=NEW) == found for prompt, found in judged]
     engine.close()
-    models = {name: PeftModel.from_pretrained(base_model(directory), path).eval() for name, path in adapters.items()}
-    peft = [greedy(models[name], prompt) == found for name, prompt, found in judged]
+    model = PeftModel.from_pretrained(base_model(directory), adapters[ACTIVATED]).eval()
+    peft = [greedy(model, prompt) == found for prompt, found in judged]
     first = {name: statistics.median(found) for name, found in seconds.items()}
     return {
         "document_tokens": DOCUMENT,

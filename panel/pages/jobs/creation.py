@@ -29,6 +29,7 @@ _METHODS_BY_FORMAT = {
     "labelled chat": "classify",
 }
 _FRACTIONS = ("learning_rate_multiplier", "beta")
+_TOKEN_DIGITS = 10
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def creation_dialog(context: PageContext) -> None:
 def _token_ids(given: str) -> list[int | str]:
     """Return the numbers of a list; anything else stays as it is, for the server to reject."""
     parts = given.replace(",", " ").split()
-    return [int(part) if part.isdecimal() else part for part in parts]
+    return [int(part) if part.isdecimal() and len(part) <= _TOKEN_DIGITS else part for part in parts]
 
 
 class _CreationDialog:
