@@ -1,6 +1,7 @@
 """The list of a tenant's batches, with their progress and their results."""
 
 from loragate.panel.api import Json, path
+from loragate.panel.pages.jobs.batch_creation import batch_dialog
 from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import state_chip
@@ -29,7 +30,17 @@ class _Batches:
     def draw(self) -> None:
         with div("head"):
             heading("Batches", "Files of requests that are run when there is time.")
-        self._list = Listing(self._fetch, self._show, _nothing, every=3)
+            with div("actions"):
+                button("New batch", self._make, "primary")
+        self._list = Listing(self._fetch, self._show, self._nothing, every=3)
+
+    def _make(self) -> None:
+        batch_dialog(self._context, self._list.restart)
+
+    def _nothing(self) -> None:
+        words = "A batch is a file of requests, one JSON object per line, that are run at a lower price."
+        with empty("o_dynamic_feed", "No batches yet", words):
+            button("Create a batch", self._make, "primary")
 
     async def _fetch(self, after: str | None) -> Json:
         return await self._context.api.get("/v1/batches", after=after, limit=ROWS)
@@ -79,9 +90,3 @@ def _progress(row: Json) -> None:
             div().style(f"width: {share:.1%}")
         if row["waits_for"]:
             muted(row["waits_for"], "small")
-
-
-def _nothing() -> None:
-    words = "Upload a file of requests with the purpose “batch” and create a batch of it, over the API or with the CLI."
-    with empty("o_dynamic_feed", "No batches yet", words):
-        return

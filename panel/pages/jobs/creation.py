@@ -12,8 +12,8 @@ from loragate.panel.parts.async_region import AsyncRegion
 from loragate.panel.parts.dialog import open_dialog
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.elements.button import button
-from loragate.panel.parts.elements.dataset_pick import DatasetPick
 from loragate.panel.parts.elements.fields import choice_field, number_field, text_field
+from loragate.panel.parts.elements.lines_pick import LinesPick
 from loragate.panel.parts.elements.tag import div, muted, tag
 from loragate.panel.parts.notify import notify_error, run_and_notify
 
@@ -82,7 +82,7 @@ class _CreationDialog:
             else:
                 notify_error((document.get("error") or {}).get("message", "The upload was interrupted. Try again."))
 
-        DatasetPick(label, words, examined, sent)
+        LinesPick(label, words, examined, sent)
 
     def _set_method(self, method: str) -> None:
         self._method = method

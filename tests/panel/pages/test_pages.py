@@ -52,6 +52,7 @@ SHEETS = {
     "sheet-import": ("/adapters", "Import an adapter from a hub or bucket"),
     "sheet-limits": ("/adapters/haiku", "Limits of haiku"),
     "sheet-job": ("/fine-tuning", "New job"),
+    "sheet-batch": ("/batches", "New batch"),
     "sheet-key": ("/keys", "New key"),
 }
 
