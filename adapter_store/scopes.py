@@ -8,6 +8,7 @@ from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.auth.admin_keys import AdminKeyRepository
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.secret_use import SecretRepository
+from loragate.adapter_store.batches.admin_batches import AdminBatches
 from loragate.adapter_store.batches.lease import BatchLease
 from loragate.adapter_store.batches.queue import BatchQueue
 from loragate.adapter_store.batches.repository import BatchRepository
@@ -87,6 +88,7 @@ class AdminScope:
     job_queue: JobQueue
     jobs: AdminJobs
     batch_queue: BatchQueue
+    batches: AdminBatches
     response_queue: ResponseQueue
     training_queue: TrainingQueue
     training_runs: AdminTrainingRuns

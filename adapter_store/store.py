@@ -19,6 +19,7 @@ from loragate.adapter_store.auth.principal import Authentication, TenantPrincipa
 from loragate.adapter_store.auth.secret_key import SecretKeys
 from loragate.adapter_store.auth.secret_use import SecretRepository
 from loragate.adapter_store.base_model.manifests import Manifests
+from loragate.adapter_store.batches.admin_batches import AdminBatches
 from loragate.adapter_store.batches.lease import BatchLease
 from loragate.adapter_store.batches.queue import BatchQueue
 from loragate.adapter_store.batches.repository import BatchRepository
@@ -225,6 +226,7 @@ class Store:
                 job_queue=JobQueue(session),
                 jobs=AdminJobs(session),
                 batch_queue=BatchQueue(session),
+                batches=AdminBatches(session),
                 response_queue=ResponseQueue(session),
                 training_queue=TrainingQueue(session),
                 training_runs=AdminTrainingRuns(session, audit),

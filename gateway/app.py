@@ -67,6 +67,7 @@ from loragate.gateway.routes import docs, health, metrics
 from loragate.gateway.routes.admin import adapters as admin_adapters
 from loragate.gateway.routes.admin import admin_keys
 from loragate.gateway.routes.admin import audit as admin_audit
+from loragate.gateway.routes.admin import batches as admin_batches
 from loragate.gateway.routes.admin import engines as admin_engines
 from loragate.gateway.routes.admin import jobs as admin_jobs
 from loragate.gateway.routes.admin import keys as tenants_keys
@@ -178,7 +179,7 @@ def _routes() -> list[BaseRoute]:
     tenants = (models, aliases, adapters, releases, imports, files, uploads, batches, fine_tuning, usage, whoami)
     training = (training_sampling, training_commands, training_sessions, training_runs, training_client, hub_tokenizer)
     operators = (admin_tenants, tenants_keys, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
-    watched = (watched_runs, admin_training_runs)
+    watched = (watched_runs, admin_training_runs, admin_batches)
     router = APIRouter()
     for module in (*inference, health, metrics, *tenants, *stored, *operators, *watched, *training, docs):
         router.include_router(module.router)

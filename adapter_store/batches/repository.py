@@ -76,7 +76,7 @@ class BatchRepository:
             query = select(BatchRow).where(BatchRow.id == batch_id).execution_options(populate_existing=True)
             row = await self._session.scalar(query)
         if row is None:
-            raise NotFound("The batch does not exist.", code="batch_not_found", param="batch_id")
+            raise batch_not_found()
         return row
 
     async def _check_room(self) -> None:
@@ -88,3 +88,7 @@ class BatchRepository:
                 "cancel one.",
                 code="too_many_batches",
             )
+
+
+def batch_not_found() -> NotFound:
+    return NotFound("The batch does not exist.", code="batch_not_found", param="batch_id")

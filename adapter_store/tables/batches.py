@@ -16,6 +16,7 @@ class BatchRow(TenantOwned, Base):
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
         Index(None, "tenant_id", "created_at", "id"),
         Index(None, "status", "created_at"),
+        Index(None, "created_at", "id"),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)

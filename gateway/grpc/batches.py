@@ -41,7 +41,7 @@ async def get(call: Call) -> AsyncGenerator[pb.Batch, None]:
 async def cancel(call: Call) -> AsyncGenerator[pb.Batch, None]:
     """Cancel a batch."""
     request = await call.request(lambda raw: parse_message(pb.CancelBatchRequest, raw))
-    yield _batch(await actions.cancel(call.services, call.tenant, call.change(), request.batch_id))
+    yield _batch(await actions.cancel(call.services, call.tenant.tenant_id, call.change(), request.batch_id))
 
 
 def _batch(document: Mapping[str, Any]) -> pb.Batch:

@@ -5,6 +5,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from loragate.adapter_store.batches import batch as stored
+from loragate.adapter_store.batches.admin_batches import OwnedBatch
 from loragate.adapter_store.batches.batch import BatchStatus
 from loragate.gateway.objects.common import Count, Page, unix_seconds
 from loragate.gateway.schemas.resources.batches import BatchEndpoint
@@ -85,6 +86,35 @@ class BatchList(Page):
     data: list[Batch]
 
 
+class AdminBatch(TypedDict):
+    """A batch as the operator sees it: neither its files nor its metadata. A gateway runs it while it is `held`; the
+    age of one that waits is counted from `created_at`."""
+
+    id: str
+    object: Literal["batch"]
+    tenant_id: str
+    key_id: str
+    endpoint: BatchEndpoint
+    completion_window: str
+    status: Status
+    held: bool
+    errors: BatchErrors | None
+    created_at: Count
+    in_progress_at: Count | None
+    expires_at: Count
+    finished_at: Count | None
+    request_counts: BatchRequestCounts
+    usage: BatchUsage
+    waits_for: str | None
+    waits_until: Count | None
+
+
+class AdminBatchList(Page):
+    """Batches of all tenants, newest first."""
+
+    data: list[AdminBatch]
+
+
 def batch_object(batch: stored.Batch) -> Batch:
     """Return a batch. `waits_for` and `waits_until` are not in OpenAI's API."""
 
@@ -115,6 +145,31 @@ def batch_object(batch: stored.Batch) -> Batch:
         "metadata": dict(batch.metadata) or None,
         "waits_for": batch.waits_for,
         "waits_until": unix_seconds(batch.waits_until),
+    }
+
+
+def admin_batch_object(owned: OwnedBatch) -> AdminBatch:
+    """Return a batch as the operator sees it."""
+    batch = owned.batch
+    shown = batch_object(batch)
+    return {
+        "id": shown["id"],
+        "object": "batch",
+        "tenant_id": owned.tenant_id,
+        "key_id": batch.key_id,
+        "endpoint": shown["endpoint"],
+        "completion_window": shown["completion_window"],
+        "status": shown["status"],
+        "held": owned.held,
+        "errors": shown["errors"],
+        "created_at": shown["created_at"],
+        "in_progress_at": shown["in_progress_at"],
+        "expires_at": shown["expires_at"],
+        "finished_at": unix_seconds(batch.finished_at),
+        "request_counts": shown["request_counts"],
+        "usage": shown["usage"],
+        "waits_for": shown["waits_for"],
+        "waits_until": shown["waits_until"],
     }
 
 

@@ -42,9 +42,9 @@ async def get(use: Services, caller: TenantPrincipal, batch_id: str) -> Batch:
         return batch_object(await scope.batches.get(batch_id))
 
 
-async def cancel(use: Services, caller: TenantPrincipal, by: Actor, batch_id: str) -> Batch:
+async def cancel(use: Services, tenant_id: str, by: Actor, batch_id: str) -> Batch:
     """Cancel a batch: it ends once the results that it has are in its files. Raise Conflict if it is too late."""
-    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+    async with use.store.tenant(tenant_id, write=True, by=by) as scope:
         batch = await scope.batches.cancel(batch_id)
     use.batches.wake()
     return batch_object(batch)

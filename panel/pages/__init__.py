@@ -17,7 +17,7 @@ PAGES: tuple[PageSpec, ...] = (
     PageSpec("/classify", "Classify", classify.draw, "inference"),
     PageSpec("/fine-tuning", "Fine-tuning", jobs.draw),
     PageSpec("/fine-tuning/{job}", "Job", job.draw, "finetune or operator"),
-    PageSpec("/batches", "Batches", batches.draw, "inference"),
+    PageSpec("/batches", "Batches", batches.draw, "inference or operator"),
     PageSpec("/responses", "Responses", responses.draw, "inference"),
     PageSpec("/training", "Training", training_runs.draw),
     PageSpec("/usage", "Usage", usage.draw),

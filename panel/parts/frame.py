@@ -39,7 +39,7 @@ MENU = (
     Entry("Playground", "/playground", "o_forum", "inference"),
     Entry("Classify", "/classify", "o_label", "inference"),
     Entry("Fine-tuning", "/fine-tuning", "o_school", ""),
-    Entry("Batches", "/batches", "o_dynamic_feed", "inference"),
+    Entry("Batches", "/batches", "o_dynamic_feed", "inference or operator"),
     Entry("Responses", "/responses", "o_inventory_2", "inference"),
     Entry("Training", "/training", "o_model_training", "train or operator"),
     Entry("Usage", "/usage", "o_bar_chart", ""),

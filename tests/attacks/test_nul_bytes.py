@@ -93,6 +93,10 @@ def _jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "GET", f"/admin/v1/jobs/a%00b{what}", {}
     for query in ("after=a%00b", "tenant=a%00b", "status=a%00b"):
         yield "GET", f"/admin/v1/jobs?{query}", {}
+    for query in ("after=a%00b", "tenant=a%00b", "status=a%00b"):
+        yield "GET", f"/admin/v1/batches?{query}", {}
+    yield "GET", "/admin/v1/batches/a%00b", {}
+    yield "POST", "/admin/v1/batches/a%00b/cancel", {}
     for order in ("cancel", "pause", "resume"):
         yield "POST", f"/admin/v1/jobs/a%00b/{order}", {}
 

@@ -104,6 +104,27 @@ BATCH = {
     "waits_for": None,
     "waits_until": None,
 }
+_SHOWN = (
+    "id",
+    "object",
+    "endpoint",
+    "completion_window",
+    "status",
+    "errors",
+    "created_at",
+    "in_progress_at",
+    "expires_at",
+    "request_counts",
+    "usage",
+    "waits_for",
+    "waits_until",
+)
+ADMIN_BATCH = {name: BATCH[name] for name in _SHOWN} | {
+    "tenant_id": _TENANT,
+    "key_id": "7xK2mQ9vB4nR8sWc",
+    "held": True,
+    "finished_at": None,
+}
 
 TRAINING_RUN = {
     "id": "ts_4kTz9QbW1xYdV7mN2pRs8aLc:train:0",

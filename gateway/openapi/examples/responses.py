@@ -30,7 +30,15 @@ from loragate.gateway.objects.inference import (
 )
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
-from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, BATCH, CHECKPOINT, JOB, JOB_EVENT, TRAINING_RUN
+from loragate.gateway.openapi.examples.jobs import (
+    ADMIN_BATCH,
+    ADMIN_JOB,
+    BATCH,
+    CHECKPOINT,
+    JOB,
+    JOB_EVENT,
+    TRAINING_RUN,
+)
 from loragate.gateway.openapi.examples.requests import BASE as _BASE
 from loragate.gateway.openapi.examples.requests import NAME
 from loragate.gateway.openapi.examples.stored_responses import STORED
@@ -305,6 +313,8 @@ RESPONSES: Mapping[Any, Any] = {
     engines.EngineAdapterList: _page(ENGINE_ADAPTER),
     batches.Batch: BATCH,
     batches.BatchList: _page(BATCH),
+    batches.AdminBatch: ADMIN_BATCH,
+    batches.AdminBatchList: _page(ADMIN_BATCH),
     training.TrainingRunList: _page(TRAINING_RUN),
     training.TrainingRunDetails: TRAINING_RUN | {"losses": [{"seq": 1, "loss": 350.2, "tokens": 128}]},
     training.AdminTrainingRun: TRAINING_RUN | {"tenant_id": TENANT["id"]},

@@ -56,4 +56,4 @@ async def get_batch(batch_id: str, caller: Inference, use: Use) -> Response:
 async def cancel_batch(batch_id: str, caller: Inference, by: By, use: Use) -> Response:
     """Cancel a batch. It is `cancelled` once the results that it has are in its files. Responds 409 if it has ended, or
     all its lines have been run."""
-    return json_response(await actions.cancel(use, caller, by, batch_id))
+    return json_response(await actions.cancel(use, caller.tenant_id, by, batch_id))

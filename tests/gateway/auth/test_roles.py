@@ -19,6 +19,7 @@ from sqlalchemy import update
 
 import loragate.v1
 from loragate.adapter_store.auth.principal import Scope
+from loragate.adapter_store.batches.batch import BatchRequest
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.responses.response import NewResponse, ResponseStatus
 from loragate.adapter_store.store import Store
@@ -300,6 +301,7 @@ async def test_no_tenant_reaches_objects_of_another(
         "fine_tuning_job_id": await _job(gateway),
         **await training_objects(store, gateway.tenant_id, key_id),
         **await stored_response(store, gateway.tenant_id, key_id),
+        "batch_id": await _batch(store, gateway.tenant_id, key_id),
     }
     run, session, sampler = names["run_id"], names["session_id"], names["sampler_id"]
     path = f"tinker://{run}/weights/{names['checkpoint']}"
@@ -387,6 +389,13 @@ async def stored_response(store: Store, tenant_id: str, key_id: str) -> dict[str
         await scope.responses.add(failed)
         talk = await scope.conversations.create({}, [item], None)
     return {"response_id": "resp_1", "conversation_id": talk.id, "item_id": "msg_1"}
+
+
+async def _batch(store: Store, tenant_id: str, key_id: str) -> str:
+    """Create a batch of the tenant."""
+    asked = BatchRequest(key_id, "/v1/chat/completions", "file-poet", "24h", timedelta(days=1), {"name": "poet"})
+    async with store.tenant(tenant_id, write=True) as scope:
+        return (await scope.batches.create(asked)).id
 
 
 async def _job(gateway: Gateway) -> str:

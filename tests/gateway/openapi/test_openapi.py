@@ -96,6 +96,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             "/v1/conversations",
             *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             *(f"/admin/v1/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
+            "/admin/v1/batches/{batch_id}/cancel",
             *(f"/admin/v1/training_runs/{{run_id}}/{act}" for act in ("pause", "resume", "end")),
             "/admin/v1/keys/{key_id}/rotate",
             "/admin/v1/tenants/{tenant_id}/keys",
@@ -294,8 +295,11 @@ async def _tour_of_batches(tour: Tour, gateway: Gateway) -> None:
     asking = {"input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h"}
     (batch,) = await tour("create_batch", gateway.key, json=asking)
     await tour("list_batches", gateway.key)
+    await tour("list_all_batches", ADMIN_KEY)
     for name in ("get_batch", "cancel_batch"):
         await tour(name, gateway.key, batch_id=batch["id"])
+    for name in ("get_tenant_batch", "cancel_tenant_batch"):
+        await tour(name, ADMIN_KEY, batch_id=batch["id"])
     gateway.engine.pause_after = None
 
 

@@ -72,3 +72,20 @@ def test_a_batch_is_created_from_a_file(signed_in: Callable[..., Page], world: W
     assert (newest["endpoint"], newest["completion_window"]) == ("/v1/embeddings", "7d")
     assert (newest["input_file_id"], newest["metadata"]) == (sent.value.json()["id"], {"team": "care"})
     expect(page.get_by_text(newest["id"])).to_be_visible()
+
+
+def test_the_operator_sees_all_batches_and_cancels_one(signed_in: Callable[..., Page], world: World) -> None:
+    world.gateway.engine.pauses = lambda submit: submit.sampling.seed == 7
+    world.gateway.hold_after(0)
+    batch = _batch(world, 1, 7)
+    page = signed_in(world.admin_key, path="/batches")
+    row = page.get_by_role("row").filter(has_text=batch)
+    expect(row).to_contain_text("acme")
+    expect(row).to_contain_text("1 of 2 lines")
+    expect(page.get_by_role("button", name="New batch")).to_have_count(0)
+    page.get_by_role("button", name=f"Cancel {batch}").click()
+    expect(row).to_contain_text("cancelled")
+    expect(row.get_by_role("link")).to_have_count(0)
+    page.get_by_label("State").click()
+    page.get_by_role("option", name="Expired").click()
+    expect(page.get_by_text("No batch is in this state.")).to_be_visible()

@@ -40,6 +40,7 @@ OF_OPERATORS = {
     "all-adapters": "/adapters",
     "all-jobs": "/fine-tuning",
     "any-job": "/fine-tuning/{job}",
+    "all-batches": "/batches",
     "all-training": "/training",
     "all-usage": "/usage",
     "tenants": "/tenants",
