@@ -263,7 +263,8 @@ class Store:
         return await self._authenticator.authenticate(key)
 
     async def principal_of(self, key_id: str) -> TenantPrincipal | None:
-        """Return the principal of a tenant's key that was authenticated before; None once the key is not valid."""
+        """Return the principal of a tenant's key that was authenticated before, or of the one that it was rotated to;
+        None once neither is valid."""
         return await self._authenticator.principal_of(key_id)
 
     async def renew_key_hashes(self) -> None:

@@ -60,14 +60,17 @@ class Authenticator:
         return None
 
     async def principal_of(self, key_id: str) -> TenantPrincipal | None:
-        """Return the principal of a tenant's key, which its holder need not send again; None once it is not valid."""
+        """Return the principal of a tenant's key, which its holder need not send again. Once the key is not valid, it
+        is that of the newest valid key that it was rotated to; None without one."""
         async with self._database.operator() as session:
-            found = (await session.execute(_with_tenant().where(ApiKeyRow.id == key_id))).one_or_none()
-            if found is None:
-                return None
-            row, tenant, now = found
-            valid = self._seconds_left(row.expires_at, now) > 0 and not _is_gone(row, tenant)
-            return _principal(row, tenant) if valid else None
+            tried = [key_id]
+            while tried:
+                query = _with_tenant().where(ApiKeyRow.id.in_(tried)).order_by(ApiKeyRow.created_at.desc())
+                for row, tenant, now in (await session.execute(query)).all():
+                    if self._seconds_left(row.expires_at, now) > 0 and not _is_gone(row, tenant):
+                        return _principal(row, tenant)
+                tried = list(await session.scalars(select(ApiKeyRow.id).where(ApiKeyRow.rotated_from.in_(tried))))
+        return None
 
     async def set_admin_key(self, key: str) -> bool:
         """Replace the admin key; return whether it changed. Raise Invalid if it is too short or not printable."""

@@ -20,7 +20,7 @@ _TURN_SECONDS = 30.0  # after which a batch of another tenant that waits goes fi
 _WIND_UP_SECONDS = 20.0  # for lines that are running when the turn is over
 _CHECK_SECONDS = 1.0
 _KEY_GONE = BatchError(
-    "key_revoked", "The key that created the batch was revoked, has expired or lacks the scope `inference`."
+    "key_revoked", "The key that created the batch was revoked or has expired, and so was each that it was rotated to."
 )
 
 

@@ -325,3 +325,23 @@ async def test_a_tenant_administrator_reaches_only_its_own_keys(world: Any) -> N
         assert [tenant.id for tenant in await admin.tenants.list()] == [world.other.id]
     assert await world.store.authenticate(mine.secret) is not None
     assert await world.store.authenticate(own.secret) is not None
+
+
+async def test_work_of_a_key_goes_on_with_those_that_it_was_rotated_to(world: Any) -> None:
+    async def holder(key_id: str) -> str | None:
+        found = await world.store.principal_of(key_id)
+        return None if found is None else str(found.key_id)
+
+    old = (await _create(world, scopes=["inference"])).key.id
+    other = (await _create(world)).key.id
+    async with world.store.admin(write=True) as admin:
+        second = (await admin.keys.rotate(old, grace_seconds=60)).key.id
+    assert await holder(old) == old, "as long as it is valid"
+    async with world.store.admin(write=True) as admin:
+        third = (await admin.keys.rotate(second)).key.id
+        await admin.keys.revoke(old)
+    assert await holder(old) == await holder(second) == third
+    async with world.store.admin(write=True) as admin:
+        await admin.keys.revoke(third)
+    assert await holder(old) is None
+    assert (await holder(other), await holder("nobody")) == (other, None)

@@ -120,6 +120,33 @@ async def test_a_revoked_key_ends_its_batches(gateway: Gateway) -> None:
     assert len(await settled(gateway)) == 1
 
 
+async def test_a_rotated_key_hands_its_batches_to_the_new_one(gateway: Gateway) -> None:
+    gateway.engine.respond_with("Yes.")
+    gateway.engine.pauses = lambda submit: submit.sampling.seed == 7
+    gateway.engine.pause_after = 0
+    lines = [chat_line("one"), chat_line("held", seed=7)]
+    async with gateway.admin() as admin, gateway.openai() as client:
+        made = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", json={"scopes": ["inference"]})).json()
+        async with gateway.openai(made["secret"]) as of_key:
+            first = await until(of_key, await create(of_key, lines), 1)
+            second = await until(of_key, await create(of_key, lines), 1)
+        for _ in range(2):
+            made = (await admin.post(f"/admin/v1/keys/{made['id']}/rotate")).json()
+        await asyncio.sleep(0.2)  # the lease is renewed, and the key is checked, four times
+        gateway.engine.pauses = lambda submit: submit.sampling.seed == 8
+        gateway.engine.resume.set()
+        assert (await ended(client, first)).status == "completed"
+        assert (await ended(client, second)).status == "completed"
+        gateway.engine.resume.clear()
+        async with gateway.openai(made["secret"]) as of_key:
+            third = await until(of_key, await create(of_key, [chat_line("one"), chat_line("held", seed=8)]), 1)
+        new = (await admin.post(f"/admin/v1/keys/{made['id']}/rotate")).json()
+        assert (await admin.delete(f"/admin/v1/keys/{new['id']}")).is_success
+        third = await ended(client, third)
+        assert third.errors is not None
+        assert (third.status, [each.code for each in third.errors.data or []]) == ("failed", ["key_revoked"])
+
+
 async def settled(gateway: Gateway) -> dict[str, Any]:
     return dict(await ledger_rows(gateway.config.database_url))
 
