@@ -29,6 +29,7 @@ from loragate.adapter_store.publishing.signing import TenantSignatures
 from loragate.adapter_store.responses.conversations import ConversationRepository
 from loragate.adapter_store.responses.lease import ResponseLease
 from loragate.adapter_store.responses.queue import ResponseQueue
+from loragate.adapter_store.responses.referenced_items import ReferencedItems
 from loragate.adapter_store.responses.repository import ResponseRepository
 from loragate.adapter_store.responses.resealing import Resealing
 from loragate.adapter_store.tenants.repository import TenantRepository
@@ -64,6 +65,7 @@ class TenantScope:
     responses: ResponseRepository
     response_lease: ResponseLease
     conversations: ConversationRepository
+    referenced_items: ReferencedItems
     resealing: Resealing
     training_sessions: TrainingSessions
     training_runs: TrainingRuns

@@ -50,6 +50,7 @@ from loragate.adapter_store.publishing.staging import Stage
 from loragate.adapter_store.responses.conversations import ConversationRepository
 from loragate.adapter_store.responses.lease import ResponseLease
 from loragate.adapter_store.responses.queue import ResponseQueue
+from loragate.adapter_store.responses.referenced_items import ReferencedItems
 from loragate.adapter_store.responses.repository import ResponseRepository
 from loragate.adapter_store.responses.resealing import Resealing
 from loragate.adapter_store.responses.sealing import TenantSeal
@@ -188,6 +189,7 @@ class Store:
                 responses=ResponseRepository(session, audit, seal),
                 response_lease=ResponseLease(session, seal),
                 conversations=ConversationRepository(session, audit, seal),
+                referenced_items=ReferencedItems(session, seal),
                 resealing=Resealing(session, seal),
                 training_sessions=TrainingSessions(session, audit),
                 training_runs=TrainingRuns(session, audit),

@@ -94,6 +94,7 @@ class ConversationItemRow(TenantOwned, Base):
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "conversation_id"], ["conversations.tenant_id", "conversations.id"]),
         Index(None, "tenant_id", "response_id"),
+        Index(None, "tenant_id", "id_tag"),
         Index(None, "tenant_id", "user_tag"),
         Index(None, "tenant_id", "safety_tag"),
         Index(None, "secret_id"),

@@ -15,8 +15,10 @@ from loragate.gateway.config.responses import ResponsesConfig
 from loragate.gateway.errors import InvalidRequest, Unavailable
 from loragate.gateway.objects.inference.input_items import stored_items
 from loragate.gateway.objects.inference.response_item import ResponseEvent
-from loragate.gateway.objects.inference.responses import ResponseHead, ResponseObject
+from loragate.gateway.objects.inference.responses import ResponseHead, ResponseObject, new_item_id
+from loragate.gateway.operations.item_references import with_items
 from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
+from loragate.gateway.schemas.inference.response_items import ItemReference
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.services import Services
@@ -62,16 +64,20 @@ async def prepare_again(
 async def with_context(
     use: Services, caller: TenantPrincipal, body: ResponseRequest, *, stored: bool
 ) -> PreparedResponse:
-    """Return the request with the items that precede its input."""
-    items = stored_items(body.input) if stored or body.conversation is not None else ()
+    """Return the request with the items that precede its input, and those that it refers to."""
+    body, response_id = await with_items(use, caller, body), new_item_id("resp")
+    kept = stored or body.conversation is not None
+    own = [item for item in body.input if not isinstance(item, ItemReference)]
+    items = stored_items(own, response_id) if kept else ()
     chat = chat_request(await whole_request(use, caller, body))
     with renamed_fields():
         generation = await use.preparer.chat(caller, chat)
-    return PreparedResponse(caller, ResponseHead(body, generation, stored=stored), items, stored)
+    return PreparedResponse(caller, ResponseHead(body, generation, stored=stored, id=response_id), items, stored)
 
 
 async def whole_request(use: Services, caller: TenantPrincipal, body: ResponseRequest) -> ResponseRequest:
-    """Return the request whose input has all items of the conversation."""
+    """Return the request whose input has all items of the conversation. Raise InvalidRequest and StoreError."""
+    body = await with_items(use, caller, body)
     if body.previous_response_id is None and body.conversation_id is None:
         return body
     async with use.store.tenant(caller.tenant_id) as scope:

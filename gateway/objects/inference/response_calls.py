@@ -13,9 +13,15 @@ class _Call(GrowingItem):
     _prefix: ClassVar[str]  # of its id
 
     def __init__(
-        self, index: int, call_id: str, name: str, numbers: Iterator[int], namespace: str | None = None
+        self,
+        response_id: str,
+        index: int,
+        call_id: str,
+        name: str,
+        numbers: Iterator[int],
+        namespace: str | None = None,
     ) -> None:
-        super().__init__(self._prefix, index, numbers)
+        super().__init__(response_id, self._prefix, index, numbers)
         self._call_id = call_id
         self._name = name
         self._namespace = namespace

@@ -121,7 +121,7 @@ class ResponseEvents:
         if not isinstance(self._item, ThoughtItem):
             yield from self._close("completed")
             summarized = self._head.body.reasoning is not None and self._head.body.reasoning.wanted_summary is not None
-            yield from self._open(ThoughtItem(len(self._output), self._numbers, summarized=summarized))
+            yield from self._open(ThoughtItem(self._head.id, len(self._output), self._numbers, summarized=summarized))
         assert isinstance(self._item, ThoughtItem)
         yield from self._item.more(text)
 
@@ -151,12 +151,12 @@ class ResponseEvents:
             yield self._event("response.incomplete", self._head.document("incomplete", self._output, self._usage))
 
     def _new_message(self) -> MessageItem:
-        return MessageItem(len(self._output), self._head.request.base.tokenizer, self._numbers)
+        return MessageItem(self._head.id, len(self._output), self._head.request.base.tokenizer, self._numbers)
 
     def _new_call(self, call: ToolCall) -> CallItem | CustomItem:
         body = self._head.body
         kind = CustomItem if call.custom else CallItem
-        return kind(len(self._output), call.id, call.name, self._numbers, body.namespaces.get(call.name))
+        return kind(self._head.id, len(self._output), call.id, call.name, self._numbers, body.namespaces.get(call.name))
 
     def _open(self, item: Item) -> Iterator[ResponseEvent]:
         self._item = item

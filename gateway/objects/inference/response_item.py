@@ -83,8 +83,8 @@ class ResponseEvent(EventFields):
 class GrowingItem:
     """An item at a position of the output. `numbers` gives each event its number."""
 
-    def __init__(self, prefix: str, index: int, numbers: Iterator[int]) -> None:
-        self.id = new_item_id(prefix)
+    def __init__(self, response_id: str, prefix: str, index: int, numbers: Iterator[int]) -> None:
+        self.id = new_item_id(prefix, response_id)
         self._index = index
         self._numbers = numbers
 

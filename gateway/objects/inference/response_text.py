@@ -19,8 +19,8 @@ from loragate.prompts.tokenizer import TextTokenizer
 class MessageItem(GrowingItem):
     """A message of the model."""
 
-    def __init__(self, index: int, tokenizer: TextTokenizer, numbers: Iterator[int]) -> None:
-        super().__init__("msg", index, numbers)
+    def __init__(self, response_id: str, index: int, tokenizer: TextTokenizer, numbers: Iterator[int]) -> None:
+        super().__init__(response_id, "msg", index, numbers)
         self._tokenizer = tokenizer
         self._text = ""
         self._logprobs: list[TokenLogprob] = []
@@ -61,8 +61,8 @@ class ThoughtItem(GrowingItem):
     With `summarized`, the text is also the summary, which is all that some clients show.
     """
 
-    def __init__(self, index: int, numbers: Iterator[int], *, summarized: bool) -> None:
-        super().__init__("rs", index, numbers)
+    def __init__(self, response_id: str, index: int, numbers: Iterator[int], *, summarized: bool) -> None:
+        super().__init__(response_id, "rs", index, numbers)
         self._summarized = summarized
         self._text = ""
 

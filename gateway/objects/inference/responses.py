@@ -1,5 +1,6 @@
 """Response objects of OpenAI's Responses API."""
 
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -256,9 +257,20 @@ class ResponseHead:
         return choice or "auto" if choice is None or isinstance(choice, str) else choice.model_dump()
 
 
-def new_item_id(prefix: str) -> str:
-    """Return an id such as "msg_…"."""
-    return f"{prefix}_{secrets.token_hex(24)}"
+def new_item_id(prefix: str, response_id: str = "") -> str:
+    """Return an id such as "msg_…". That of an item of a response begins with the response's."""
+    own = _RESPONSE_ID.fullmatch(response_id)
+    return f"{prefix}_{secrets.token_hex(24)}" if own is None else f"{prefix}_{own[1]}{secrets.token_hex(5)}"
+
+
+def response_of_item(item_id: str) -> str | None:
+    """Return the id of the response that an item's id was made for; None if it was made for none."""
+    found = _ITEM_ID.fullmatch(item_id)
+    return None if found is None else f"resp_{found[1]}"
+
+
+_RESPONSE_ID = re.compile("resp_([0-9a-f]{48})")
+_ITEM_ID = re.compile("[a-z]{2,4}_([0-9a-f]{48})[0-9a-f]{10}")
 
 
 def _shown(given: float | None, used: float) -> float:

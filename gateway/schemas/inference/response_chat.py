@@ -7,9 +7,11 @@ from typing import Any
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.response_items import (
+    NOT_STORED,
     CustomCallInput,
     FunctionCallInput,
     FunctionOutputItem,
+    ItemReference,
     ReasoningInput,
     text_of,
 )
@@ -53,6 +55,12 @@ def chat_request(body: ResponseRequest) -> ChatRequest:
         return validated(ChatRequest, chat)
 
 
+def unresolved(number: int) -> InvalidRequest:
+    """Return the error of a reference, the item of this number, where no items are stored."""
+    param = f"input.{number}.type"
+    return InvalidRequest(f"Invalid '{param}': {NOT_STORED}.", param=param)
+
+
 @contextmanager
 def renamed_fields() -> Iterator[None]:
     """Make errors about the chat request name the fields of the request for a response."""
@@ -72,7 +80,9 @@ def _messages(body: ResponseRequest) -> list[dict[str, Any]]:
     if body.instructions is not None:
         messages.append({"role": "system", "content": body.instructions})
     thought = ""
-    for item in body.input:
+    for number, item in enumerate(body.input):
+        if isinstance(item, ItemReference):
+            raise unresolved(number)
         if isinstance(item, ReasoningInput):
             thought += item.text
             continue

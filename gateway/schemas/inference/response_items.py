@@ -130,8 +130,17 @@ class ReasoningInput(ClientBody):
         return "".join(part.text for part in self.content or self.summary or ())
 
 
+class ItemReference(ClientBody):
+    """A stored item, which is read in place of the reference."""
+
+    type: Literal["item_reference"] | None = "item_reference"
+    id: ItemId
+
+
 def _kind(item: Any) -> str | None:
-    """Return the item's type; a message may omit it."""
+    """Return the item's type; a message may omit it, and a reference that has nothing but its id."""
+    if isinstance(item, dict) and item.keys() <= {"id", "type"} and item.get("type") is None and "id" in item:
+        return "item_reference"
     kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
     return "message" if kind is None else _SAME_SHAPE.get(kind, kind)
 
@@ -145,25 +154,32 @@ _TYPES = (
     "custom_tool_call",
     "custom_tool_call_output",
 )
+NOT_STORED = "items are not stored here: send store=false, or the item itself"
 
 
 def _check_type(item: Any) -> Any:
     """Reject an item of another type with a message of ours: pydantic's would list the types of all items."""
     kind = item.get("type") if isinstance(item, dict) else None
-    if kind == "item_reference" or (isinstance(item, dict) and item.keys() == {"id"}):
-        raise field_error("type", "items are not stored here: send store=false, or the item itself")
-    if kind is not None and kind not in _TYPES:
+    if kind is not None and kind not in (*_TYPES, "item_reference"):
         reason = "items of this type are not supported: send messages, calls of functions and custom tools, and results"
         raise field_error("type", reason)
     return item
 
 
-InputItem = Annotated[
+def _no_reference(item: Any) -> Any:
+    if isinstance(item, dict) and _kind(item) == "item_reference":
+        raise field_error("type", "send the item itself")
+    return _check_type(item)
+
+
+_Item = (
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallInput, Tag("function_call")]
     | Annotated[CustomCallInput, Tag("custom_tool_call")]
     | Annotated[FunctionOutputItem, Tag("function_call_output")]
-    | Annotated[ReasoningInput, Tag("reasoning")],
-    Discriminator(_kind),
-    BeforeValidator(_check_type),
+    | Annotated[ReasoningInput, Tag("reasoning")]
+)
+InputItem = Annotated[_Item, Discriminator(_kind), BeforeValidator(_no_reference)]
+ItemOrReference = Annotated[
+    _Item | Annotated[ItemReference, Tag("item_reference")], Discriminator(_kind), BeforeValidator(_check_type)
 ]

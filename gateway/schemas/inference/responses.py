@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from loragate.gateway.schemas.inference.openai_fields import MODERATION, VERBOSITY, PromptCacheOptions
 from loragate.gateway.schemas.inference.output_fields import JsonSchemaFormat
 from loragate.gateway.schemas.inference.reasoning import Effort
-from loragate.gateway.schemas.inference.response_items import InputItem
+from loragate.gateway.schemas.inference.response_items import ItemOrReference
 from loragate.gateway.schemas.inference.response_tools import ResponseTools, ToolChoice
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User, check_stream_options
 from loragate.prompts.bodies import ClientBody, ExtraFields, Refused, field_error
@@ -117,10 +117,11 @@ class ResponseRequest(ClientBody):
 
     model: ModelName
     input: Annotated[
-        list[InputItem],
+        list[ItemOrReference],
         Field(min_length=1, max_length=4096),
         BeforeValidator(
-            _as_items, json_schema_input_type=str | Annotated[list[InputItem], Field(min_length=1, max_length=4096)]
+            _as_items,
+            json_schema_input_type=str | Annotated[list[ItemOrReference], Field(min_length=1, max_length=4096)],
         ),
     ]
     instructions: str | None = None

@@ -13,7 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
-from loragate.adapter_store.responses import conversations, repository
+from loragate.adapter_store.responses import conversations, referenced_items, repository
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.responses import ResponsesConfig
 from tests.gateway import tiny_model
@@ -188,6 +188,41 @@ async def test_a_conversation(gateway: Gateway, client: AsyncOpenAI) -> None:
         await client.responses.create(model=MODEL_ID, input="And?", conversation=talk.id)
 
 
+async def test_items_are_referred_to_by_their_ids(
+    gateway: Gateway, client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await client.responses.create(model=MODEL_ID, input=SECRET, store=True)
+    asked = (await client.responses.input_items.list(first.id)).data[0].id
+    assert asked is not None
+    own: Any = {"id": "msg-of-a-client", "role": "user", "content": "I live in Rome."}
+    talk = await client.conversations.create(items=[own])
+    refers: Any = [
+        {"type": "item_reference", "id": asked},
+        {"type": "item_reference", "id": first.output[0].id},
+        {"id": "msg-of-a-client"},
+        {"role": "user", "content": "Where is it?"},
+    ]
+    second = await client.responses.create(model=MODEL_ID, input=refers, store=True)
+    said = prompt(gateway)
+    assert said.index(SECRET) < said.index("It is fine.") < said.index("in Rome.") < said.index("Where is it?")
+    items = (await client.responses.input_items.list(second.id, order="asc")).data
+    assert [item.id for item in items[:3]] == [asked, first.output[0].id, "msg-of-a-client"]
+    running = await client.responses.create(model=MODEL_ID, input=refers, background=True)
+    assert (await ended(client, running)).status == "completed"
+    assert prompt(gateway) == said
+    await client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError) as gone:
+        await client.responses.create(model=MODEL_ID, input=refers)
+    assert (gone.value.param, gone.value.code) == ("input.0.id", "item_not_found")
+    assert isinstance(gone.value.body, dict)
+    assert gone.value.body["message"] == f"Item with id '{asked}' not found."
+    monkeypatch.setattr(referenced_items, "MAX_CONTEXT_BYTES", 10)
+    with pytest.raises(openai.BadRequestError, match="10 bytes"):
+        await client.responses.create(model=MODEL_ID, input=refers[2:])
+    with pytest.raises(openai.BadRequestError, match="send the item itself"):
+        await client.conversations.items.create(talk.id, items=refers[2:3])
+
+
 async def test_a_response_in_the_background(gateway: Gateway, client: AsyncOpenAI) -> None:
     response = await client.responses.create(model=MODEL_ID, input=SECRET, background=True)
     assert (response.status, response.background) == ("queued", True)
@@ -258,6 +293,8 @@ async def test_no_route_reaches_another_tenants(gateway: Gateway, client: AsyncO
         ("POST", "/v1/responses", {**ask, "previous_response_id": response.id}, 400),
         ("POST", "/v1/responses", {**ask, "conversation": talk.id}, 404),
         ("POST", "/v1/responses/input_tokens", {**ask, "conversation": talk.id}, 404),
+        ("POST", "/v1/responses", {**ask, "input": [{"type": "item_reference", "id": response.output[0].id}]}, 404),
+        ("POST", "/v1/responses", {**ask, "input": [{"id": item}]}, 404),
         ("GET", own, None, 404),
         ("POST", own, {"metadata": {}}, 404),
         ("GET", f"{own}/items", None, 404),
