@@ -22,7 +22,7 @@ from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.notices import open_notices
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
-from loragate.gateway.background.responses import run_response_retention_loop
+from loragate.gateway.background.responses import run_response_queue_loop, run_response_retention_loop
 from loragate.gateway.background.retention import run_retention_loop
 from loragate.gateway.background.sweep import run_sweep_loop
 from loragate.gateway.background.training import run_training_retention_loop
@@ -352,7 +352,8 @@ async def _open_services(
                 "imports": run_resume_loop(services),
                 "batches": batch_runner.run_loop(services),
                 "responses": response_runner.run_loop(services),
-                "response-retention": run_response_retention_loop(store),
+                "response-retention": run_response_retention_loop(store, metrics.responses),
+                "response-queue": run_response_queue_loop(store, metrics.responses),
                 "futures": futures.run_loop(),
                 "samples": samples.run_renewal_loop(),
                 "training-retention": run_training_retention_loop(store),

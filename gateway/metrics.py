@@ -3,6 +3,7 @@
 from prometheus_client import Counter
 
 from loragate.gateway.auth.failures import FailureMetrics
+from loragate.gateway.background.response_metrics import ResponseMetrics
 from loragate.gateway.calls.shedding import SheddingMetrics
 from loragate.gateway.http.metrics import HttpMetrics
 from loragate.gateway.imports.metrics import ImportMetrics
@@ -19,6 +20,7 @@ class GatewayMetrics:
         self.limits = LimitMetrics(self.http.registry)
         self.shedding = SheddingMetrics(self.http.registry)
         self.imports = ImportMetrics(self.http.registry)
+        self.responses = ResponseMetrics(self.http.registry)
         self.authentication = FailureMetrics(self.http.registry)
         self.quarantines = Counter(
             "loragate_gateway_quarantines",

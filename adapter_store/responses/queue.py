@@ -9,7 +9,8 @@ from sqlalchemy.orm import aliased
 from loragate.adapter_store.auth.installation import current_secret_id
 from loragate.adapter_store.database.clock import current_time, database_now
 from loragate.adapter_store.jobs.lease import LEASE
-from loragate.adapter_store.responses.response import UNFINISHED
+from loragate.adapter_store.responses.response import UNFINISHED, StorageUse
+from loragate.adapter_store.responses.rows import storage_use
 from loragate.adapter_store.tables.responses import (
     ConversationItemRow,
     ConversationRow,
@@ -60,10 +61,20 @@ class ResponseQueue:
                 return ResponseClaim(found.tenant_id, found.id, claim.key_id, claim.streamed, claim.attempts, worker)
         return None
 
-    async def purge(self, limit: int) -> int:
-        """Remove up to `limit` responses and conversations that have expired; return their number."""
+    async def waiting(self) -> tuple[int, float]:
+        """Return how many responses wait for a worker, and the age of the oldest one in seconds, or 0."""
+        query = select(func.count(), func.min(StoredResponseRow.created_at)).where(_free())
+        count, oldest = (await self._session.execute(query)).one()
+        return count, 0.0 if oldest is None else (await current_time(self._session) - oldest).total_seconds()
+
+    async def use(self) -> StorageUse:
+        """Return what all tenants store."""
+        return await storage_use(self._session)
+
+    async def purge_responses(self, limit: int) -> int:
+        """Remove up to `limit` responses that have expired and ended; return their number."""
         now = await current_time(self._session)
-        response, talk = StoredResponseRow, ConversationRow
+        response = StoredResponseRow
         ended = (response.expires_at <= now, response.status.not_in(UNFINISHED))
         responses = select(response.tenant_id, response.id).where(*ended).limit(limit)
         keys = [tuple(each) for each in (await self._session.execute(responses)).all()]
@@ -71,13 +82,18 @@ class ResponseQueue:
             events = ResponseEventsRow
             await self._session.execute(delete(events).where(tuple_(events.tenant_id, events.response_id).in_(keys)))
             await self._session.execute(delete(response).where(tuple_(response.tenant_id, response.id).in_(keys)))
+        return len(keys)
+
+    async def purge_conversations(self, limit: int) -> int:
+        """Remove up to `limit` conversations that have expired; return their number."""
+        talk, now = ConversationRow, await current_time(self._session)
         talks = select(talk.tenant_id, talk.id).where(talk.expires_at <= now).limit(limit)
         old = [tuple(each) for each in (await self._session.execute(talks)).all()]
         if old:
             item = ConversationItemRow
             await self._session.execute(delete(item).where(tuple_(item.tenant_id, item.conversation_id).in_(old)))
             await self._session.execute(delete(talk).where(tuple_(talk.tenant_id, talk.id).in_(old)))
-        return max(len(keys), len(old))
+        return len(old)
 
     async def purge_deleted_tenants(self, limit: int) -> int:
         """Remove up to `limit` rows of each kind of tenants that were deleted; return the largest number."""

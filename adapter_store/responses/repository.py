@@ -36,6 +36,7 @@ from loragate.adapter_store.responses.rows import (
     request_place,
     response_of,
     response_place,
+    storage_use,
     summary_of,
 )
 from loragate.adapter_store.responses.sealing import TenantSeal
@@ -216,10 +217,7 @@ class ResponseRepository:
 
     async def use(self) -> StorageUse:
         """Return what the tenant stores."""
-        row, other = StoredResponseRow, ConversationRow
-        responses = (await self._session.execute(select(func.count(row.id), func.sum(row.size_bytes)))).one()
-        talks = (await self._session.execute(select(func.count(other.id), func.sum(other.size_bytes)))).one()
-        return StorageUse(responses[0], talks[0], int(responses[1] or 0) + int(talks[1] or 0))
+        return await storage_use(self._session)
 
     def _request(self, row: StoredResponseRow) -> StoredRequest:
         content = self._seal.open(row.sealed_request, request_place(row.id))

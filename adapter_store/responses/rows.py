@@ -1,12 +1,15 @@
-"""Conversion between rows and stored responses."""
+"""Conversion between rows and stored responses, and sums of rows."""
 
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from loragate.adapter_store.responses.response import ResponseStatus, ResponseSummary, StoredResponse
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.responses.response import ResponseStatus, ResponseSummary, StorageUse, StoredResponse
 from loragate.adapter_store.responses.sealing import TenantSeal
-from loragate.adapter_store.tables.responses import StoredResponseRow
+from loragate.adapter_store.tables.responses import ConversationRow, StoredResponseRow
 
 _FACTS = tuple(field.name for field in fields(ResponseSummary))
 
@@ -37,6 +40,13 @@ def events_place(response_id: str, number: int) -> str:
 def expiry(now: datetime, lifetime: timedelta | None) -> datetime | None:
     """Return when something that is made or used now expires."""
     return None if lifetime is None else now + lifetime
+
+
+async def storage_use(session: AsyncSession) -> StorageUse:
+    """Return what the session's tenant stores, or all of them in an operator's session."""
+    queries = [select(func.count(), func.sum(row.size_bytes)) for row in (StoredResponseRow, ConversationRow)]
+    (responses, response_bytes), (talks, talk_bytes) = [(await session.execute(query)).one() for query in queries]
+    return StorageUse(responses, talks, int(response_bytes or 0) + int(talk_bytes or 0))
 
 
 def _facts(row: StoredResponseRow) -> dict[str, Any]:

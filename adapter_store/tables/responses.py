@@ -16,6 +16,7 @@ class StoredResponseRow(TenantOwned, Base):
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
         Index(None, "tenant_id", "created_at", "id"),
         Index(None, "tenant_id", "chain_id"),
+        Index(None, "tenant_id", "size_bytes"),
         Index(None, "tenant_id", "user_tag"),
         Index(None, "tenant_id", "safety_tag"),
         Index(None, "status", "created_at"),
@@ -73,6 +74,7 @@ class ConversationRow(TenantOwned, Base):
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
         Index(None, "tenant_id", "created_at", "id"),
+        Index(None, "tenant_id", "size_bytes"),
         Index(None, "expires_at"),
         Index(None, "secret_id"),
     )

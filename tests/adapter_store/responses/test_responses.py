@@ -181,14 +181,19 @@ async def test_what_expires_is_purged_once_it_has_ended(world: Any) -> None:
     await call(world, "responses", "add", new(3))
     await call(world, "conversations", "create", {}, [{"id": "msg_1"}], day)
     async with world.store.admin(write=True) as admin:
-        assert await admin.response_queue.purge(10) == 0
+        assert await admin.response_queue.purge_responses(10) == 0
+        assert await admin.response_queue.waiting() == (1, pytest.approx(0, abs=60))
+        use = await admin.response_queue.use()
+        assert (use.responses, use.conversations) == (3, 1)
+        assert use.size_bytes > 0
     async with world.store._database.operator(write=True) as session:
         await session.execute(
             update(StoredResponseRow).where(StoredResponseRow.expires_at.is_not(None)).values(expires_at=database_now())
         )
         await session.execute(update(Base.metadata.tables["conversations"]).values(expires_at=database_now()))
     async with world.store.admin(write=True) as admin:
-        assert await admin.response_queue.purge(10) == 1
+        assert await admin.response_queue.purge_responses(10) == 1
+        assert await admin.response_queue.purge_conversations(10) == 1
     assert await rows(world) == {"stored_responses": 2}
     page = await call(world, "responses", "list")
     assert [each.id for each in page] == ["resp_3", "resp_2"]

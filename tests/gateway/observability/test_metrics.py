@@ -354,7 +354,7 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
     assert len(families) > 40
     for family in families:
         assert family.documentation, family.name
-        parts = "http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune|trainer"
+        parts = "http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune|trainer|responses"
         assert re.fullmatch(rf"(loragate_({parts})_|vllm:)[a-z0-9_]+", family.name), family.name
         assert not re.search(r"_(ms|millis|milliseconds|minutes|kb|mb)(_|$)", family.name), "base units"
         if family.type == "counter":
