@@ -5,13 +5,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.orm import InstrumentedAttribute, aliased
 
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.database.clock import current_time, database_now
-from loragate.adapter_store.database.keyset import newest_first
+from loragate.adapter_store.database.keyset import newest_of
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import could_be_id
@@ -31,6 +31,7 @@ from loragate.adapter_store.responses.response import (
     StoredResponse,
 )
 from loragate.adapter_store.responses.rows import (
+    SUMMARY,
     events_place,
     expiry,
     request_place,
@@ -114,7 +115,7 @@ class ResponseRepository:
 
     async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[ResponseSummary]:
         """Return responses without their content, newest first; `after` is the id of the last one seen."""
-        page = await newest_first(self._session, StoredResponseRow, after=after, limit=limit)
+        page = await newest_of(self._session, StoredResponseRow, select(*SUMMARY), after=after, limit=limit)
         return Page(tuple(map(summary_of, page)), page.has_more)
 
     async def context(self, response_id: str) -> Sequence[Json]:
@@ -243,18 +244,10 @@ class ResponseRepository:
     async def _chain(self, response_id: str) -> Sequence[StoredResponseRow]:
         """Return the rows of a chain that ends with this response, the first one first."""
         row = StoredResponseRow
-        chain = None
-        if could_be_id(response_id):
-            chain = await self._session.scalar(select(row.chain_id).where(row.id == response_id))
-        links = await self._session.execute(select(row.id, row.previous_id, row.depth).where(row.chain_id == chain))
-        previous = {each.id: (each.previous_id, each.depth) for each in links}
-        ids: list[str] = []
-        next_id: str | None = response_id
-        while next_id is not None:
-            if next_id not in previous:
-                raise _no_previous()
-            ids.append(next_id)
-            next_id = previous[next_id][0]
+        links = (await self._session.execute(_links(response_id))).all() if could_be_id(response_id) else []
+        ids = [each.id for each in links]
+        if len(ids) < MAX_CHAIN and (not links or links[-1].previous_id is not None):
+            raise _no_previous()
         if len(ids) >= MAX_CHAIN:
             raise Invalid(
                 f"At most {MAX_CHAIN} responses may continue each other; send the items as 'input'.",
@@ -304,6 +297,16 @@ _ITEM_TAGS: dict[str, InstrumentedAttribute[bytes | None]] = {
     "user": ConversationItemRow.user_tag,
     "safety_identifier": ConversationItemRow.safety_tag,
 }
+
+
+def _links(response_id: str) -> Select[str, str | None]:
+    """Select a response and those that it continues, one after the other, however many others continue these."""
+    row, older = StoredResponseRow, aliased(StoredResponseRow)
+    last = select(row.id, row.previous_id, literal(1).label("place")).where(row.id == response_id)
+    chain = last.cte("chain", recursive=True)
+    before = select(older.id, older.previous_id, chain.c.place + 1)
+    chain = chain.union_all(before.where(older.id == chain.c.previous_id, chain.c.place < MAX_CHAIN))
+    return select(row.id, row.previous_id).join(chain, row.id == chain.c.id).order_by(chain.c.place)
 
 
 def _no_previous() -> Invalid:

@@ -12,9 +12,12 @@ from loragate.adapter_store.responses.sealing import TenantSeal
 from loragate.adapter_store.tables.responses import ConversationRow, StoredResponseRow
 
 _FACTS = tuple(field.name for field in fields(ResponseSummary))
+SUMMARY = tuple(getattr(StoredResponseRow, name) for name in _FACTS)
+"""The columns of a summary, without what is sealed."""
 
 
-def summary_of(row: StoredResponseRow) -> ResponseSummary:
+def summary_of(row: Any) -> ResponseSummary:
+    """Return a summary of a row that has at least these columns."""
     return ResponseSummary(**_facts(row))
 
 
@@ -49,6 +52,6 @@ async def storage_use(session: AsyncSession) -> StorageUse:
     return StorageUse(responses, talks, int(response_bytes or 0) + int(talk_bytes or 0))
 
 
-def _facts(row: StoredResponseRow) -> dict[str, Any]:
+def _facts(row: Any) -> dict[str, Any]:
     facts = {name: getattr(row, name) for name in _FACTS}
     return facts | {"status": ResponseStatus(row.status)}
