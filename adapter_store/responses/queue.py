@@ -1,5 +1,6 @@
 """Stored responses of all tenants, for the processes that run, expire and reseal them."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, tuple_, update
@@ -73,27 +74,29 @@ class ResponseQueue:
 
     async def purge_responses(self, limit: int) -> int:
         """Remove up to `limit` responses that have expired and ended; return their number."""
-        now = await current_time(self._session)
-        response = StoredResponseRow
-        ended = (response.expires_at <= now, response.status.not_in(UNFINISHED))
-        responses = select(response.tenant_id, response.id).where(*ended).limit(limit)
-        keys = [tuple(each) for each in (await self._session.execute(responses)).all()]
-        if keys:
-            events = ResponseEventsRow
-            await self._session.execute(delete(events).where(tuple_(events.tenant_id, events.response_id).in_(keys)))
-            await self._session.execute(delete(response).where(tuple_(response.tenant_id, response.id).in_(keys)))
-        return len(keys)
+        row, events = StoredResponseRow, ResponseEventsRow
+        ended = (row.expires_at <= await current_time(self._session), row.status.not_in(UNFINISHED))
+        old = await self._session.execute(select(row.tenant_id, row.id).where(*ended).limit(limit))
+        count = 0
+        for tenant_id, ids in _by_tenant(old.tuples()).items():
+            of_these = (events.tenant_id == tenant_id, events.response_id.in_(ids))
+            await self._session.execute(delete(events).where(*of_these))
+            await self._session.execute(delete(row).where(row.tenant_id == tenant_id, row.id.in_(ids)))
+            count += len(ids)
+        return count
 
     async def purge_conversations(self, limit: int) -> int:
         """Remove up to `limit` conversations that have expired; return their number."""
-        talk, now = ConversationRow, await current_time(self._session)
-        talks = select(talk.tenant_id, talk.id).where(talk.expires_at <= now).limit(limit)
-        old = [tuple(each) for each in (await self._session.execute(talks)).all()]
-        if old:
-            item = ConversationItemRow
-            await self._session.execute(delete(item).where(tuple_(item.tenant_id, item.conversation_id).in_(old)))
-            await self._session.execute(delete(talk).where(tuple_(talk.tenant_id, talk.id).in_(old)))
-        return len(old)
+        row, item = ConversationRow, ConversationItemRow
+        expired = row.expires_at <= await current_time(self._session)
+        old = await self._session.execute(select(row.tenant_id, row.id).where(expired).limit(limit))
+        count = 0
+        for tenant_id, ids in _by_tenant(old.tuples()).items():
+            of_these = (item.tenant_id == tenant_id, item.conversation_id.in_(ids))
+            await self._session.execute(delete(item).where(*of_these))
+            await self._session.execute(delete(row).where(row.tenant_id == tenant_id, row.id.in_(ids)))
+            count += len(ids)
+        return count
 
     async def purge_deleted_tenants(self, limit: int) -> int:
         """Remove up to `limit` rows of each kind of tenants that were deleted; return the largest number."""
@@ -129,6 +132,14 @@ _KINDS = (
     (StoredResponseRow, (StoredResponseRow.tenant_id, StoredResponseRow.id)),
     (ConversationRow, (ConversationRow.tenant_id, ConversationRow.id)),
 )
+
+
+def _by_tenant(keys: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
+    """Return ids by their tenants. Postgres finds rows by a list of ids in an index, but not by a list of pairs."""
+    found: dict[str, list[str]] = {}
+    for tenant_id, row_id in keys:
+        found.setdefault(tenant_id, []).append(row_id)
+    return found
 
 
 def _next() -> Select[str, str]:
