@@ -9,6 +9,8 @@ _KINDS: Mapping[str, str] = {
     "completions": "POST /v1/completions",
     "embeddings": "POST /v1/embeddings",
     "responses": "POST /v1/responses",
+    "batches": "POST /v1/batches",
+    "conversations": "POST /v1/conversations",
     "messages": "POST /v1/messages, POST /v1/messages/count_tokens",
     "beta_messages": "Further fields of Anthropic's beta types",
 }

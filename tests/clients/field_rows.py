@@ -10,8 +10,9 @@ from typing import Any
 
 from anthropic.types import message_count_tokens_params, message_create_params
 from anthropic.types.beta import message_create_params as beta_message_create_params
-from openai.types import completion_create_params, embedding_create_params
+from openai.types import batch_create_params, completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.conversations import conversation_create_params
 from openai.types.responses import response_create_params
 
 from tests.clients.sdk_fields import SdkField, fields_of
@@ -87,6 +88,8 @@ def rows_of(kind: str, path: str) -> list[Row]:
 
 def _fields(kind: str, request: Any) -> list[SdkField]:
     def is_whole(path: str) -> bool:
+        if (kind, path) == ("conversations", "items"):
+            return True  # those of a response, which has rows for them
         rows = [row for row in rows_of(kind, path) if row.whole or row.status != "served"]
         return any(not any(map(row.is_around, ROWS.get(kind, ()))) for row in rows)
 
@@ -102,6 +105,8 @@ FIELDS: Mapping[str, list[SdkField]] = {
         "responses": response_create_params.ResponseCreateParams,
         "messages": message_create_params.MessageCreateParams,
         "count_tokens": message_count_tokens_params.MessageCountTokensParams,
+        "batches": batch_create_params.BatchCreateParams,
+        "conversations": conversation_create_params.ConversationCreateParams,
         "beta_messages": beta_message_create_params.MessageCreateParams,
     }.items()
 }

@@ -11,9 +11,11 @@ from pydantic import BaseModel
 
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
+from loragate.gateway.schemas.inference.conversations import ConversationCreate
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.messages import MessageRequest, MessageTokensRequest
 from loragate.gateway.schemas.inference.responses import ResponseRequest
+from loragate.gateway.schemas.resources.batches import BatchCreate
 from tests.clients.field_page import page_of
 from tests.clients.field_rows import FIELDS, OWN, ROWS, rows_of
 
@@ -42,6 +44,8 @@ def test_each_row_has_a_field() -> None:
         ("responses", ResponseRequest),
         ("messages", MessageRequest),
         ("count_tokens", MessageTokensRequest),
+        ("batches", BatchCreate),
+        ("conversations", ConversationCreate),
     ],
 )
 def test_each_further_field_of_ours_has_a_row(kind: str, body: type[BaseModel]) -> None:

@@ -10,12 +10,14 @@ import httpx
 import pytest
 from tokenizers import Tokenizer
 
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.responses import ResponsesConfig
 from loragate.v1 import engine_pb2 as pb
 from tests.clients.field_bodies import Body, Place
 from tests.clients.field_rows import FIELDS, OWN, ROWS, Row, rows_of
 from tests.gateway import tiny_model
 from tests.gateway.gateway_setup import stub_engine
-from tests.gateway.running_gateway import Gateway
+from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 TEMPLATE = """{%- if tools %}{{- '<|im_start|>tools\\n' + (tools | tojson) + '<tool_call><|im_end|>\\n' }}{%- endif %}
@@ -149,3 +151,19 @@ async def test_counting_tokens_takes_the_same_fields(gateway: Gateway) -> None:
             for row in rows_of("count_tokens", field.path):
                 wrong[field.path] = await problems(sender, place, replace(row, unseen=True), row.values(field.samples))
     assert not {path: found for path, found in wrong.items() if found}
+
+
+async def test_batches_and_conversations_take_their_fields(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    async with serving(replace(config, responses=ResponsesConfig(store=True)), engine, tenants) as gateway:
+        await gateway.until_ready()
+        async with gateway.http() as http:
+            form: dict[str, Any] = {"data": {"purpose": "batch"}, "files": {"file": ("a.jsonl", b"{}")}}
+            file = (await http.post("/v1/files", **form)).json()["id"]
+            batch = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+            for kind, base in (("batches", batch), ("conversations", {})):
+                for row in [row for row in ROWS[kind] if "." not in row.pattern]:
+                    for value in [*([] if row.pattern in base else [None]), *(row.send or ())]:
+                        response = await http.post(f"/v1/{kind}", json={**base, row.pattern: value})
+                        assert response.status_code == 200, (row.pattern, response.text)
