@@ -106,10 +106,12 @@ async def exporting(client: httpx.AsyncClient, exported: Exported) -> AsyncItera
     task = asyncio.create_task(export_all(client, exported))
     try:
         yield
+        if task.done():
+            task.result()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await until_free(client)
+    await until_free(client)
 
 
 async def export_all(client: httpx.AsyncClient, exported: Exported) -> None:
@@ -131,6 +133,7 @@ async def until_free(client: httpx.AsyncClient) -> None:
         async with client.stream("GET", PATH) as response:
             if response.is_success:
                 return
+            assert response.status_code in (429, 503), response.status_code
         await asyncio.sleep(0.2)
 
 

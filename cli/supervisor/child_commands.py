@@ -59,6 +59,7 @@ _GATEWAY = (
     "tool_parser",
     "reasoning_parser",
     "reasoning_content",
+    "merged_exports",
     "oidc",
     "tracing",
     "responses",

@@ -1,7 +1,9 @@
+import ast
+import inspect
 from dataclasses import FrozenInstanceError, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 from pydantic import ValidationError
@@ -15,6 +17,7 @@ from loragate.cli.settings.load import load
 from loragate.cli.settings.model import EngineSettings, Settings
 from loragate.cli.settings.names import environment_names
 from loragate.cli.standalone.gateway import gateway_config
+from loragate.cli.supervisor import child_commands
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.engine.config import EngineConfig
 from loragate.gateway.config.prices import Price
@@ -213,6 +216,18 @@ def test_the_traces_endpoint_reaches_only_the_gateway(monkeypatch: pytest.Monkey
     assert gateway["LORAGATE_TRACING__ENDPOINT"] == "http://collector:4318"
     assert "LORAGATE_TRACING__ENDPOINT" not in engine
     assert gateway["LORAGATE_LOG_FORMAT"] == engine["LORAGATE_LOG_FORMAT"] == "json"
+
+
+def test_all_settings_of_a_gateway_reach_it() -> None:
+    names = {node.attr for node in ast.walk(ast.parse(inspect.getsource(gateway_config))) if is_setting(node)}
+    assert len(names) > 30
+    assert names <= set(child_commands._GATEWAY)
+
+
+def is_setting(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    """Return whether the expression is `settings.<a field>`."""
+    named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "settings"
+    return named and node.attr in Settings.model_fields
 
 
 def test_secrets_reach_the_child_that_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
