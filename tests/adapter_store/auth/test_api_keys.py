@@ -344,4 +344,4 @@ async def test_work_of_a_key_goes_on_with_those_that_it_was_rotated_to(world: An
     async with world.store.admin(write=True) as admin:
         await admin.keys.revoke(third)
     assert await holder(old) is None
-    assert (await holder(other), await holder("nobody")) == (other, None)
+    assert (await holder(other), await holder("unknown")) == (other, None)
