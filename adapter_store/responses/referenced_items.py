@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.responses.conversations import item_place
-from loragate.adapter_store.responses.response import MAX_CHAIN, MAX_CONTEXT_BYTES, Json
+from loragate.adapter_store.responses.response import MAX_CONTEXT_BYTES, MAX_REFERENCES, Json
 from loragate.adapter_store.responses.rows import request_place, response_place
 from loragate.adapter_store.responses.sealing import TenantSeal
 from loragate.adapter_store.tables.responses import ConversationItemRow, StoredResponseRow
@@ -24,14 +24,14 @@ class ReferencedItems:
         """Return the items with these ids, as far as they exist, in a fixed number of statements. `wanted` maps an id
         to that of the response that it was made for, if it was made for one. Raise Invalid if there are too many, or
         they are too large to be a request's input."""
+        if len(wanted) > MAX_REFERENCES:
+            words = f"The input may refer to {MAX_REFERENCES} stored items; send the items themselves."
+            raise Invalid(words, param="input", code="too_many_references")
         found = await self._of_responses(wanted)
         return {**found, **await self._of_conversations(wanted.keys() - found.keys())}
 
     async def _of_responses(self, wanted: Mapping[str, str | None]) -> dict[str, Json]:
         row, ids = StoredResponseRow, {each for each in wanted.values() if each is not None}
-        if len(ids) > MAX_CHAIN:
-            words = f"The input may refer to items of {MAX_CHAIN} responses; send the items themselves."
-            raise Invalid(words, param="input", code="too_many_references")
         if not ids:
             return {}
         size = select(func.sum(func.length(row.sealed_request) + func.length(row.sealed_response)))

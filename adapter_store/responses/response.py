@@ -9,6 +9,7 @@ from typing import Any
 Json = Mapping[str, Any]
 
 MAX_CHAIN = 256  # responses that continue each other
+MAX_REFERENCES = 256  # to stored items, in one request
 MAX_CONVERSATION_ITEMS = 4096
 MAX_CONTEXT_BYTES = 4 << 20  # of the responses, or of the conversation, that a request continues
 MAX_UNFINISHED = 128  # background responses of one tenant that wait or run

@@ -73,9 +73,11 @@ class _BatchDialog:
             self._endpoint.value = url
 
     def _sent(self, status: int, document: Json) -> None:
-        self._uploading = False
+        chosen_meanwhile, self._uploading = not self._uploading, False
         if status == 401:
             ui.navigate.to("/sign-in?ended=key")
+        elif chosen_meanwhile:
+            return
         elif 200 <= status < 300:
             self._file = document["id"]
         else:
@@ -83,7 +85,7 @@ class _BatchDialog:
             self._show_problem((document.get("error") or {}).get("message", message))
 
     def _choose(self, file: str | None) -> None:
-        self._file, self._url = file or "", ""
+        self._file, self._url, self._uploading = file or "", "", False
         self._show_problem("")
 
     async def _create(self) -> None:

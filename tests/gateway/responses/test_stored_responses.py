@@ -216,6 +216,9 @@ async def test_items_are_referred_to_by_their_ids(
     assert (gone.value.param, gone.value.code) == ("input.0.id", "item_not_found")
     assert isinstance(gone.value.body, dict)
     assert gone.value.body["message"] == f"Item with id '{asked}' not found."
+    many: Any = [{"id": f"msg-{number}"} for number in range(257)]
+    with pytest.raises(openai.BadRequestError, match="256 stored items"):
+        await client.responses.create(model=MODEL_ID, input=many)
     monkeypatch.setattr(referenced_items, "MAX_CONTEXT_BYTES", 10)
     with pytest.raises(openai.BadRequestError, match="10 bytes"):
         await client.responses.create(model=MODEL_ID, input=refers[2:])
