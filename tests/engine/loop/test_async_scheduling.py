@@ -202,7 +202,10 @@ def test_an_unforeseen_end_costs_one_row(start: Start, tiny: Any, order: Callabl
     assert [o.token for o in outputs] == tokens[:3]
     assert outputs[-1].finish is FinishReason.STOP
     settle(engine)
-    assert seen[:8] == ["launch", *3 * ["launch", "read"], "nothing"], "no token is chosen for it in vain"
+    steps = ["launch", *3 * ["launch", "read"]]
+    assert seen[:7] == steps
+    # The request of `settle` may have come before the last step was read.
+    assert next(each for each in seen[7:] if each != "launch") == "nothing", "no token is chosen for it in vain"
 
 
 def test_speculating_sequences_have_steps_read_at_once_unless_paused(
