@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.plan.plan import AdapterPlan
 
 _NICENESS = 19
+_BESIDE_REQUESTS = 16 << 20  # bytes per second: the event loop and the gateway pass parts on beside tokens
 
 
 class ExporterBusy(Exception):
@@ -33,27 +35,43 @@ class ExporterBusy(Exception):
 class Export:
     """A running export. `size` is that of the whole archive in bytes."""
 
-    def __init__(self, size: int, next_part: Callable[[], "asyncio.Future[bytes | None]"]) -> None:
+    def __init__(
+        self, size: int, next_part: Callable[[], "asyncio.Future[bytes | None]"], is_busy: Callable[[], bool]
+    ) -> None:
         self.size = size
         self._next_part = next_part
+        self._is_busy = is_busy
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the archive. A part is computed once the one before it was taken. Raise OSError."""
+        """Yield the archive, slowly while requests run. A part is computed once the one before it was taken. Raise
+        OSError."""
+        began = time.monotonic()
         while (part := await self._next_part()) is not None:
             yield part
+            if self._is_busy():
+                await asyncio.sleep(began + len(part) / _BESIDE_REQUESTS - time.monotonic())
+            began = time.monotonic()
 
 
 class Exporter:
     """Merges adapters into the checkpoint in `folder`. Used on the event loop.
 
-    `problem` says why nothing can be exported, or is None.
+    `problem` says why nothing can be exported, or is None. `is_busy` returns whether requests run.
     """
 
-    def __init__(self, folder: Path, layout: BaseLayout, files: AdapterFiles[Any], problem: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        layout: BaseLayout,
+        files: AdapterFiles[Any],
+        problem: str | None = None,
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._folder = folder
         self._layout = layout
         self._files = files
         self._problem = problem
+        self._is_busy = is_busy
         self._busy = False
 
     @asynccontextmanager
@@ -73,7 +91,7 @@ class Exporter:
                     run = partial(asyncio.get_running_loop().run_in_executor, thread)
                     size, parts = await run(_prepare, self._folder, self._layout, directory, reading.plan)
                     try:
-                        yield Export(size, lambda: run(next, parts, None))
+                        yield Export(size, lambda: run(next, parts, None), self._is_busy)
                     finally:
                         await run(parts.close)  # after the part that is being computed
         finally:

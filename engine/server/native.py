@@ -38,7 +38,7 @@ class NativeBackend:
         )
         quantized = "The base model is quantized, so nothing can be merged into its weights exactly."
         problem = quantized if loaded.base.is_quantized or saved_quantization(loaded.directory) else None
-        self.exporter = Exporter(loaded.directory, loaded.layout, self.files, problem)
+        self.exporter = Exporter(loaded.directory, loaded.layout, self.files, problem, self._is_busy)
         self.core: EngineCore = build_core(
             loaded,
             config,
@@ -84,6 +84,9 @@ class NativeBackend:
 
     def trace(self, last_steps: int | None) -> bytes:
         return trace_json(self.core.timeline.steps(last_steps))
+
+    def _is_busy(self) -> bool:
+        return bool(self.core.scheduler.running or self.core.scheduler.waiting)
 
     def _prepare(self, path: Path, reading: AdapterReading) -> HostAdapter:
         return load_adapter(path, reading.plan, self._loaded.base, self._loaded.layout)

@@ -1,5 +1,6 @@
 """A merged export equals what PEFT's `merge_and_unload` makes of the same checkpoint, bit for bit."""
 
+import asyncio
 import io
 import tarfile
 from pathlib import Path
@@ -131,3 +132,22 @@ async def test_one_export_runs_at_a_time_and_an_abandoned_one_ends(tmp_path: Pat
     assert not folders.files.tier.is_in_use(folders.files._path(key))
     async with folders.exporter.export(key) as second:
         assert sum([len(part) async for part in second.parts()]) == second.size
+
+
+async def test_an_export_is_slow_while_requests_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = base_folder("llama", torch.float32, tmp_path / "base")
+    folders, paused = Folders(base, tmp_path), []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    key = folders.key(add_adapter(make_model("llama"), tmp_path / "adapter", seed=1, r=4))
+    for busy in (False, True):
+        exporter = Exporter(base, folders.layout, folders.files, is_busy=lambda busy=busy: busy)  # type: ignore[misc]
+        async with exporter.export(key) as export:
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncio, "sleep", sleep)
+                sizes = [len(part) async for part in export.parts()]
+        assert len(paused) == (len(sizes) if busy else 0)
+    limits = [size / (16 << 20) for size in sizes]
+    assert all(pause <= limit for pause, limit in zip(paused, limits, strict=True))
