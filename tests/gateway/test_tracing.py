@@ -18,6 +18,7 @@ from otlp_collector import Collector, Received, otlp_collector
 
 from loragate.gateway.calls import span as model_span
 from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.responses import ResponsesConfig
 from loragate.gateway.config.tracing import TracingConfig
 from loragate.gateway.tracing import engine as engine_spans
 from loragate.gateway.tracing.current import step
@@ -232,6 +233,29 @@ async def test_several_prompts_and_embeddings(traced: Gateway, collector: Collec
     assert call.attributes["gen_ai.operation.name"] == "embeddings"
     assert "gen_ai.request.max_tokens" not in call.attributes
     assert "decode" not in spans_by_name
+
+
+async def test_stored_responses_are_in_no_span(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], collector: Collector
+) -> None:
+    stored = replace(config, tracing=TracingConfig(collector.endpoint), responses=ResponsesConfig(store=True))
+    said = "the treasure is under the oak"
+    async with serving(stored, engine, tenants) as running:
+        await running.until_ready()
+        client = running.openai()
+        first = await client.responses.create(model=MODEL_ID, input=said, store=True, instructions=said, user=said)
+        assert said in first.output_text, "the stub engine echoes the prompt"
+        later = await client.responses.create(
+            model=MODEL_ID, input=said, background=True, previous_response_id=first.id, metadata={"note": said}
+        )
+        while (await client.responses.retrieve(later.id)).status != "completed":
+            await asyncio.sleep(0.02)
+        talk = await client.conversations.create(items=[{"type": "message", "role": "user", "content": said}])
+        await client.conversations.items.list(talk.id)
+        await client.responses.delete(first.id)
+        await spans_of(collector, "DELETE /v1/responses/{response_id}")
+    assert len({span.trace for span in collector.spans}) >= 5
+    assert not any(b"treasure" in body for body in collector.raw)
 
 
 async def test_a_client_may_opt_out(traced: Gateway, collector: Collector) -> None:
