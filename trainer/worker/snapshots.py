@@ -24,9 +24,7 @@ class Snapshots:
         """Take a snapshot after the last command and store it in the background, unless one is being stored."""
         if held.id in self._storing or not self._is_needed(held):
             return
-        seq = held.run.next_seq - 1
-        state = await self._compute.run(lambda trainer: trainer.state(held.id))
-        held.steps_since_snapshot = 0
+        seq, state = held.run.next_seq - 1, await self._state(held)
         storing = asyncio.create_task(self._store_in_background(held, seq, state), name=f"snapshot {held.id}")
         self._storing[held.id] = storing
         storing.add_done_callback(lambda _: self._storing.pop(held.id))
@@ -46,9 +44,7 @@ class Snapshots:
     async def save_after(self, held: HeldRun, seq: int) -> None:
         """Take a snapshot of what memory holds, which is the state after the command `seq`. Raise StoreError."""
         await self._wait(held)
-        state = await self._compute.run(lambda trainer: trainer.state(held.id))
-        held.steps_since_snapshot = 0
-        await self._put(held, seq, state)
+        await self._put(held, seq, await self._state(held))
 
     async def close(self) -> None:
         """Wait for what is being stored."""
@@ -57,6 +53,11 @@ class Snapshots:
 
     def _is_needed(self, held: HeldRun) -> bool:
         return held.id in self._compute.loaded and held.run.snapshot_seq != held.run.next_seq - 1
+
+    async def _state(self, held: HeldRun) -> bytes:
+        state = await self._compute.run(lambda trainer: trainer.state(held.id))
+        held.steps_since_snapshot = 0
+        return state
 
     async def _wait(self, held: HeldRun) -> None:
         while held.id in self._storing:
