@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.batches.batch import Batch, BatchStatus
 from loragate.adapter_store.batches.repository import batch_not_found
 from loragate.adapter_store.batches.rows import batch_of
 from loragate.adapter_store.database.clock import current_time
-from loragate.adapter_store.database.keyset import newest_first
+from loragate.adapter_store.database.keyset import newest_of_all
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
-from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.tables.batches import BatchRow
 
@@ -40,14 +39,9 @@ class AdminBatches:
         limit: int = DEFAULT_LIMIT,
     ) -> Page[OwnedBatch]:
         """Return batches, newest first; `after` is the id of the last one seen."""
-        where: list[ColumnElement[bool]] = []
-        if tenant_id is not None:
-            if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
-                return Page((), has_more=False)
-            where.append(BatchRow.tenant_id == tenant_id)
-        if status is not None:
-            where.append(BatchRow.status == status)
-        page = await newest_first(self._session, BatchRow, *where, after=after, limit=limit)
+        page = await newest_of_all(
+            self._session, BatchRow, tenant_id=tenant_id, status=status, after=after, limit=limit
+        )
         return Page(await self._owned(*page), page.has_more)
 
     async def get(self, batch_id: str) -> OwnedBatch:

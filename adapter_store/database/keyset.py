@@ -8,8 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.database.page import Page, checked_limit, cut_page
+from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.names import could_be_key
+from loragate.adapter_store.names import could_be_id, could_be_key
 from loragate.adapter_store.tables.adapters import AdapterImportRow, AdapterRow
 from loragate.adapter_store.tables.admin_keys import AdminKeyRow
 from loragate.adapter_store.tables.audit import AuditRow
@@ -34,6 +35,7 @@ Row = TypeVar(
     TenantRow,
     TrainingRunRow,
 )
+Owned = TypeVar("Owned", BatchRow, JobRow)
 
 
 async def newest_first(
@@ -45,6 +47,27 @@ async def newest_first(
     """
     page = await newest_of(session, kind, select(kind).where(*where), after=after, limit=limit)
     return Page(tuple(row[0] for row in page), page.has_more)
+
+
+async def newest_of_all(
+    session: AsyncSession,
+    kind: type[Owned],
+    *,
+    tenant_id: str | None,
+    status: str | None,
+    after: str | None,
+    limit: int,
+) -> Page[Owned]:
+    """Return such a page of all tenants' rows, or of one tenant's, with any status or this one; an administrator of
+    another tenant sees nothing of it."""
+    where: list[ColumnElement[bool]] = []
+    if tenant_id is not None:
+        if not could_be_id(tenant_id) or tenant_of(session) not in (None, tenant_id):
+            return Page((), has_more=False)
+        where.append(kind.tenant_id == tenant_id)
+    if status is not None:
+        where.append(kind.status == status)
+    return await newest_first(session, kind, *where, after=after, limit=limit)
 
 
 async def newest_of(

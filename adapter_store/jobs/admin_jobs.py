@@ -2,12 +2,11 @@
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, select, tuple_
+from sqlalchemy import and_, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.keyset import newest_first
+from loragate.adapter_store.database.keyset import newest_of_all
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
-from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
 from loragate.adapter_store.jobs.repository import job_not_found
 from loragate.adapter_store.jobs.rows import job_of
@@ -30,14 +29,7 @@ class AdminJobs:
         limit: int = DEFAULT_LIMIT,
     ) -> Page[OwnedJob]:
         """Return jobs, newest first; `after` is the id of the last one seen."""
-        where: list[ColumnElement[bool]] = []
-        if tenant_id is not None:
-            if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
-                return Page((), has_more=False)
-            where.append(JobRow.tenant_id == tenant_id)
-        if status is not None:
-            where.append(JobRow.status == status)
-        page = await newest_first(self._session, JobRow, *where, after=after, limit=limit)
+        page = await newest_of_all(self._session, JobRow, tenant_id=tenant_id, status=status, after=after, limit=limit)
         return Page(tuple(OwnedJob(row.tenant_id, job_of(row)) for row in page), page.has_more)
 
     async def purge_events(self, before: datetime, limit: int) -> int:
