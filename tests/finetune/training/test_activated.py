@@ -31,16 +31,10 @@ INVOCATION = (300, 301)
 RECIPE = replace(
     RECIPES[Method.SUPERVISED], quantization="none", lora_dropout=0.0, alora_invocation_tokens=INVOCATION, epochs=4
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 EXAMPLES = 16
 SALT = b"a tenant's"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def samples() -> Iterator[Sample]:

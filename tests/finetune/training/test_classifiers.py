@@ -1,7 +1,6 @@
 """Classifiers: the engine serves what was trained, micro-batches change nothing, and the metrics are right."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,20 +19,14 @@ from loragate.finetune.training.trainers.classifier_metrics import LabelMetrics,
 from loragate.peft_format.classification import ProblemType
 from tests.finetune.runs import EXAMPLES, RECIPES, run_training
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RECIPE = replace(RECIPES[Method.CLASSIFY], quantization="none", epochs=1, lora_dropout=0.0)
 LABELS = {
     ProblemType.SINGLE_LABEL: LabelFacts(LabelKind.NAME, ("up", "down"), (16, 16), (1, 2)),
     ProblemType.MULTI_LABEL: LabelFacts(LabelKind.NAMES, ("up", "down", "odd"), (16, 16, 8), (1, 2, 3)),
     ProblemType.REGRESSION: LabelFacts(LabelKind.NUMBER, ("0.0", "1.0"), (16, 16), (1, 2), scores=True),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def labelled(folder: Path, problem_type: ProblemType) -> TokenFile:

@@ -1,12 +1,10 @@
 """Runs on a file that grows: their steps equal those of the whole file, whenever it grew and the run was stopped."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.streaming_token_file import StreamingTokenFile, StreamingTokenWriter
@@ -17,6 +15,8 @@ from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.callback import TrainingFailed
 from tests.finetune.runs import RECIPES, examples, make_base, make_tokens, run_training
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 EXAMPLES = 18
 STEPS = 5  # of four, the last of two
 
@@ -24,14 +24,6 @@ STEPS = 5  # of four, the last of two
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_base(tmp_path_factory.mktemp("base"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Growing:

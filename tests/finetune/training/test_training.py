@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -31,16 +31,10 @@ from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.callback import TrainingFailed
 from tests.finetune.runs import EXAMPLES, RECIPES, make_base, make_tokens, run_training
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 STEPS = 2 * EXAMPLES // 4
 Whole = Callable[[Method], list[Metrics]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=thinned(Method, fast={Method.SUPERVISED}))
