@@ -6,7 +6,6 @@ from functools import partial
 
 from loragate.adapter_store.batches.batch import MAX_BATCH_LINES, BatchStatus
 from loragate.adapter_store.errors import Conflict, NotFound, StorageFull, StoreError
-from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.gateway.batches.held_batch import FILE_GONE, HeldBatch
 from loragate.gateway.batches.input_lines import portions
@@ -19,7 +18,7 @@ from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.access_log import log_exception
 from loragate.gateway.metering.ledger import Prices
-from loragate.gateway.resilience.claimed_work import ClaimedWork
+from loragate.gateway.resilience.claimed_work import ClaimedWork, claim_from
 from loragate.gateway.services import Services
 
 log = logging.getLogger(__name__)
@@ -50,11 +49,7 @@ class BatchRunner:
             await self._claimed.run_loop(lambda: use.lifecycle.draining, lambda: self._claim(use), self._work)
 
     async def _claim(self, use: Services) -> HeldBatch | None:
-        async with use.store.admin() as admin:
-            if not await admin.batch_queue.waits():
-                return None
-        async with use.store.admin(write=True) as admin:
-            claim = await admin.batch_queue.claim(new_id("worker"))
+        claim = await claim_from(use.store, lambda admin: admin.batch_queue)
         return None if claim is None else HeldBatch(use, claim)
 
     async def _work(self, held: HeldBatch) -> None:

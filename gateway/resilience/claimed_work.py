@@ -6,11 +6,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.ids import new_id
+from loragate.adapter_store.scopes import AdminScope
+from loragate.adapter_store.store import Store
 from loragate.gateway.resilience.timeouts import wait_for_event
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
+
+Claim = TypeVar("Claim", covariant=True)
 
 
 class Held(Protocol):
@@ -21,7 +26,29 @@ class Held(Protocol):
         ...
 
 
+class Queue(Protocol[Claim]):
+    """A queue in the store."""
+
+    async def waits(self) -> bool:
+        """Return whether something waits for a worker."""
+        ...
+
+    async def claim(self, worker: str) -> Claim | None:
+        """Claim something for this worker; return None if nothing waits."""
+        ...
+
+
 H = TypeVar("H", bound=Held)
+
+
+async def claim_from(store: Store, queue: Callable[[AdminScope], Queue[Claim]]) -> Claim | None:
+    """Claim something for a new worker, after a look that takes no lock; return None if nothing waits. Raise
+    StoreError."""
+    async with store.admin() as admin:
+        if not await queue(admin).waits():
+            return None
+    async with store.admin(write=True) as admin:
+        return await queue(admin).claim(new_id("worker"))
 
 
 class ClaimedWork(Generic[H]):

@@ -4,13 +4,12 @@ import asyncio
 import logging
 
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.responses.response import MAX_ATTEMPTS
 from loragate.gateway.errors import InternalError
 from loragate.gateway.http.access_log import log_exception
 from loragate.gateway.metering.ledger import Prices
-from loragate.gateway.resilience.claimed_work import ClaimedWork
+from loragate.gateway.resilience.claimed_work import ClaimedWork, claim_from
 from loragate.gateway.responses.held_response import HeldResponse
 from loragate.gateway.services import Services
 
@@ -35,11 +34,7 @@ class ResponseRunner:
             await self._claimed.run_loop(lambda: use.lifecycle.draining, lambda: self._claim(use), self._work)
 
     async def _claim(self, use: Services) -> HeldResponse | None:
-        async with use.store.admin() as admin:
-            if not await admin.response_queue.waits():
-                return None
-        async with use.store.admin(write=True) as admin:
-            claim = await admin.response_queue.claim(new_id("worker"))
+        claim = await claim_from(use.store, lambda admin: admin.response_queue)
         return None if claim is None else HeldResponse(use, claim, self._prices)
 
     async def _work(self, held: HeldResponse) -> None:
