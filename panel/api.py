@@ -69,6 +69,10 @@ class Api:
         """Send a GET request. Parameters that are None are left out."""
         return await self._call("GET", url, params={name: value for name, value in params.items() if value is not None})
 
+    async def get_without_timeout(self, url: str) -> Json:
+        """Send a GET request whose response may take long, as when an engine has to fetch an adapter first."""
+        return await self._call("GET", url, timeout=_GENERATION)
+
     async def post(self, url: str, body: Any = None) -> Json:
         return await self._call("POST", url, json=body)
 

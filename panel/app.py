@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from nicegui import ui
 from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
@@ -26,6 +26,7 @@ from loragate.panel.sign_in import SignIn
 from loragate.panel.sockets import SignedOutSockets, guard_sockets
 
 _STATIC = Path(__file__).parent / "static"
+_WEIGHTS = ("application/octet-stream", "application/x-tar")  # large, and hardly compressible
 
 
 def create_app(config: PanelConfig, port: int) -> FastAPI:
@@ -46,7 +47,7 @@ def create_app(config: PanelConfig, port: int) -> FastAPI:
             await sessions.close()
 
     middleware = [
-        Middleware(GZipMiddleware),
+        Middleware(GZipMiddleware, exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, *_WEIGHTS)),
         Middleware(PageHeaders, origins=origins, hsts_seconds=config.hsts_seconds),
         Middleware(Guard, sessions=sessions, cookie=cookie, origins=origins),
         Middleware(RequestBodies, read_seconds=config.stall_seconds),

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+_NOT_IN_ALL = ("admin", "export")
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -25,7 +27,7 @@ class Caller:
         """Return whether the key has this scope. The operator has none of the tenants' scopes except `admin`."""
         if self.is_operator:
             return scope == "admin"
-        return scope in self.scopes or ("all" in self.scopes and scope != "admin")
+        return scope in self.scopes or ("all" in self.scopes and scope not in _NOT_IN_ALL)
 
 
 def caller_from(document: dict[str, Any]) -> Caller:

@@ -16,7 +16,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Session:
-    """One sign-in. `pages` are those open in browsers: NiceGUI's ids, each with a function that ends the page."""
+    """One sign-in. `pages` are those open in browsers: NiceGUI's ids, each with a function that ends the page.
+
+    A session with `downloads` that run is not idle.
+    """
 
     id: str
     caller: Caller
@@ -24,6 +27,7 @@ class Session:
     started: float
     last_activity: float
     pages: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    downloads: int = 0
 
 
 class Sessions:
@@ -85,7 +89,7 @@ class Sessions:
         try:
             if self._has_expired(session):
                 self.end(session, "idle")
-            elif session.pages:
+            elif session.pages or session.downloads:
                 await session.api.get("/v1/whoami")
         except SignedOut:
             self.end(session, "key")
@@ -96,5 +100,5 @@ class Sessions:
 
     def _has_expired(self, session: Session) -> bool:
         now = self._now()
-        idle = now - session.last_activity > self._config.idle_seconds
+        idle = not session.downloads and now - session.last_activity > self._config.idle_seconds
         return idle or now - session.started > self._config.session_seconds

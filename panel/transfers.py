@@ -1,15 +1,20 @@
 """Uploads and downloads, which the panel streams between browsers and the API."""
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from urllib.parse import urlencode
 
 import httpx
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from loragate.panel.api import ApiError, path
 from loragate.panel.sessions import Session
+
+log = logging.getLogger(__name__)
 
 router = APIRouter(prefix="/transfer")
 
@@ -64,6 +69,18 @@ async def download_file(request: Request, name: str, version: int, file: str) ->
     return await _download(session, path("v1", "adapters", name, "versions", version, "files", file), file)
 
 
+@router.get("/merged/{name}/{version}")
+async def download_merged(request: Request, name: str, version: int) -> Response:
+    """Download a version merged into the base model. An error leads back to the adapter's page, which says why."""
+    session: Session = request.state.session
+    url = path("v1", "adapters", name, "versions", version, "merged")
+    response = await _download(session, url, f"{name}-{version}-merged.tar")
+    if isinstance(response, _Download):
+        return response
+    query = urlencode({"merged": version, "status": response.status_code})
+    return RedirectResponse(f"{path('adapters', name)}?{query}", 303)
+
+
 @router.get("/files/{file_id}/{name}")
 async def download_tenants_file(request: Request, file_id: str, name: str) -> Response:
     """Download one of the tenant's files under its name."""
@@ -85,10 +102,26 @@ async def _download(session: Session, url: str, file: str) -> Response:
         return Response("The gateway did not return this file.", response.status_code, media_type="text/plain")
     headers = {name: value for name in _FILE_HEADERS if (value := response.headers.get(name)) is not None}
     headers["content-disposition"] = f'attachment; filename="{"".join(c for c in file if c.isalnum() or c in "._-")}"'
-    return StreamingResponse(_chunks(response, stack), headers=headers)
+    return _Download(session, response, stack, headers)
 
 
-async def _chunks(response: httpx.Response, stack: AsyncExitStack) -> AsyncIterator[bytes]:
-    async with stack:
-        async for chunk in response.aiter_raw():
-            yield chunk
+class _Download(StreamingResponse):
+    """Passes a response of the API on, no faster than the browser reads it. If the browser disconnects, the response is
+    closed; if the gateway does, so is the browser's connection."""
+
+    def __init__(
+        self, session: Session, response: httpx.Response, stack: AsyncExitStack, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(response.aiter_raw(), headers=headers)
+        self._session = session
+        self._stack = stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._session.downloads += 1
+        try:
+            async with self._stack:
+                await super().__call__(scope, receive, send)
+        except ApiError:
+            log.warning("a download ended early, because the gateway closed its connection")
+        finally:
+            self._session.downloads -= 1

@@ -90,8 +90,10 @@ class EngineCalls:
         response: pb.TraceResponse = await self._call(call)
         return response.json
 
-    async def export_merged(self, adapter: pb.AdapterRef, base_digest: str) -> AsyncGenerator[pb.ExportPart]:
-        request = pb.ExportRequest(adapter=adapter, base_digest=base_digest)
+    async def export_merged(
+        self, adapter: pb.AdapterRef, base_digest: str, *, size_only: bool = False
+    ) -> AsyncGenerator[pb.ExportPart]:
+        request = pb.ExportRequest(adapter=adapter, base_digest=base_digest, size_only=size_only)
         call = self._stub().ExportMerged(request, metadata=self._metadata)
         try:
             while True:

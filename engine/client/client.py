@@ -67,8 +67,11 @@ class EngineClient(Engine, Protocol):
         """Return the last steps, or all that are recorded, in Chrome's trace-event format. Raise EngineUnavailable."""
         ...
 
-    def export_merged(self, adapter: pb.AdapterRef, base_digest: str) -> AsyncGenerator[pb.ExportPart]:
-        """Yield the parts of an export. Closing the iterator ends it in the engine.
+    def export_merged(
+        self, adapter: pb.AdapterRef, base_digest: str, *, size_only: bool = False
+    ) -> AsyncGenerator[pb.ExportPart]:
+        """Yield the parts of an export, or only the first, which has the size. Closing the iterator ends it in the
+        engine.
 
         Raise EngineUnavailable; EngineRequestError where the adapter cannot be merged or read, or another export runs.
         """

@@ -81,6 +81,8 @@ class EngineService(pb_grpc.EngineServiceServicer):
         try:
             async with exporter.export(key) as export:
                 await context.write(pb.ExportPart(size_bytes=export.size))
+                if request.size_only:
+                    return
                 async for part in export.parts():
                     await context.write(pb.ExportPart(data=part))
         except NotMergeable as error:

@@ -141,6 +141,13 @@ class DeletedAdapter(TypedDict):
     version: NotRequired[Count]
 
 
+class MergedSize(TypedDict):
+    """The size of a merged export: that of the tar archive, and so its `content-length`."""
+
+    object: Literal["adapter.version.merged"]
+    size_bytes: Count
+
+
 def limits_object(limits: store_limits.Limits) -> Limits:
     """Return the limits that tenants, keys and adapters have in common."""
     return {
@@ -236,3 +243,8 @@ def deleted_version(adapter_id: str, name: str, version: int) -> DeletedAdapter:
 def deleted_alias(adapter_id: str, name: str, alias: str) -> DeletedAlias:
     """Return the confirmation that an alias was deleted."""
     return {"id": adapter_id, "object": "adapter.alias", "deleted": True, "name": name, "alias": alias}
+
+
+def merged_size_object(size: int) -> MergedSize:
+    """Return the size of a merged export in bytes."""
+    return {"object": "adapter.version.merged", "size_bytes": size}

@@ -5,7 +5,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from loragate.adapter_store.auth import admin_keys as stored
-from loragate.adapter_store.auth import api_key
+from loragate.adapter_store.auth import api_key, principal
 from loragate.adapter_store.auth.principal import Principal, TenantPrincipal
 from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.objects.adapters import Limits, limits_object
@@ -82,13 +82,15 @@ class OwnTenant(TypedDict):
 
 
 class Caller(TypedDict):
-    """The tenant and the scopes of a key. The operator has no tenant, no key id and no scopes."""
+    """The tenant and the scopes of a key. The operator has no tenant, no key id and no scopes. `merged_exports` is true
+    if the key has the scope `export` and this installation exports merged models."""
 
     object: Literal["caller"]
     role: Literal["operator", "tenant"]
     tenant: OwnTenant | None
     key_id: str | None
     scopes: list[Scope]
+    merged_exports: bool
 
 
 def key_object(key: api_key.ApiKey) -> ApiKey:
@@ -136,14 +138,22 @@ def deleted_object(object_: Literal["tenant", "api_key", "admin_key"], id_: str)
     return {"id": id_, "object": object_, "deleted": True}
 
 
-def caller_object(caller: Principal) -> Caller:
-    """Return the caller."""
+def caller_object(caller: Principal, *, exports: bool) -> Caller:
+    """Return the caller. `exports`: the installation exports merged models."""
     if not isinstance(caller, TenantPrincipal):
-        return {"object": "caller", "role": "operator", "tenant": None, "key_id": None, "scopes": []}
+        return {
+            "object": "caller",
+            "role": "operator",
+            "tenant": None,
+            "key_id": None,
+            "scopes": [],
+            "merged_exports": False,
+        }
     return {
         "object": "caller",
         "role": "tenant",
         "tenant": {"id": caller.tenant_id, "name": caller.tenant_name},
         "key_id": caller.key_id,
         "scopes": sorted(scope.value for scope in caller.scopes),
+        "merged_exports": exports and caller.allows(principal.Scope.EXPORT),
     }

@@ -33,16 +33,32 @@ async def merged_export(
 
     Raise ApiError.
     """
+    async with _begun(use, caller, name, version) as (found, size, parts):
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            await scope.adapters.record_export(found)
+        yield MergedExport(size, (part.data async for part in parts))
+
+
+async def merged_size(use: Services, caller: TenantPrincipal, name: str, version: int) -> int:
+    """Return the size in bytes of a version's export, which could begin now. Raise the ApiError that it would raise."""
+    async with _begun(use, caller, name, version, size_only=True) as (_, size, parts):
+        await anext(parts, None)  # the end: from then on the engine is free for the export
+        return size
+
+
+@asynccontextmanager
+async def _begun(
+    use: Services, caller: TenantPrincipal, name: str, version: int, *, size_only: bool = False
+) -> AsyncIterator[tuple[AdapterVersion, int, AsyncGenerator[pb.ExportPart]]]:
+    """Begin an export, and yield its version, size and parts. Raise ApiError."""
     if not use.config.merged_exports:
         raise NotFound("This installation does not export merged models.", code="exports_disabled")
     found = await _exportable(use, caller, name, version)
     try:
         with use.exports.hold(caller.tenant_id):
-            first, parts = await _begin(use, caller, found)
+            first, parts = await _begin(use, caller, found, size_only=size_only)
             async with aclosing(parts):
-                async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-                    await scope.adapters.record_export(found)
-                yield MergedExport(first.size_bytes, (part.data async for part in parts))
+                yield found, first.size_bytes, parts
     except NoPlace:
         raise TooManyRequests(
             "Another export of this tenant is running.", code="export_running", retry_after=_RETRY_SECONDS
@@ -63,7 +79,7 @@ async def _exportable(use: Services, caller: TenantPrincipal, name: str, version
 
 
 async def _begin(
-    use: Services, caller: TenantPrincipal, found: AdapterVersion
+    use: Services, caller: TenantPrincipal, found: AdapterVersion, *, size_only: bool
 ) -> tuple[pb.ExportPart, AsyncGenerator[pb.ExportPart]]:
     """Return the first part of the first engine that exports, and the iterator of the others. Raise ApiError."""
     adapter = pb.AdapterRef(tenant_id=caller.tenant_id, digest=found.digest)
@@ -71,7 +87,7 @@ async def _begin(
         "No engine with the base model of this version is available at the moment.", code="engine_unavailable"
     )
     for member in _engines(use, caller, found):
-        parts = member.client.export_merged(adapter, found.base_digest)
+        parts = member.client.export_merged(adapter, found.base_digest, size_only=size_only)
         try:
             return await anext(parts), parts
         except EngineRequestError as rejection:

@@ -149,6 +149,8 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     exported = [part async for part in engine.export_merged(ref, manifest.base_digest)]
     archive = b"".join(part.data for part in exported)
     assert len(archive) == exported[0].size_bytes
+    (size,) = [part async for part in engine.export_merged(ref, manifest.base_digest, size_only=True)]
+    assert (size.size_bytes, size.data) == (len(archive), b"")
     with tarfile.open(fileobj=io.BytesIO(archive)) as merged:
         assert {"config.json", "model.safetensors"} <= set(merged.getnames())
     for key, base, error in (

@@ -151,6 +151,8 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         if self.export_failure is not None:
             await context.abort(*self.export_failure)
         yield pb.ExportPart(size_bytes=sum(map(len, self.export_parts)))
+        if request.size_only:
+            return
         for part in self.export_parts:
             await self.export_allowed.wait()
             yield pb.ExportPart(data=part)

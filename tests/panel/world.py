@@ -54,6 +54,13 @@ class World:
         tensor = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight" if poison else None
         return tiny_model.write_adapter(self.folder / name, rank=2, seed=seed, poison=tensor, **written)
 
+    def new_key(self, tenant_id: str, *scopes: str) -> str:
+        """Create a key of a tenant with these scopes."""
+        with self.api(self.admin_key) as api:
+            made = api.post(f"/admin/v1/tenants/{tenant_id}/keys", json={"scopes": scopes})
+        assert made.is_success, made.text
+        return str(made.json()["secret"])
+
     def upload(
         self, name: str, *, seed: int = 0, key: str | None = None, labels: tuple[str, ...] = (), **fields: str
     ) -> dict[str, Any]:
@@ -110,6 +117,9 @@ class GatewayThread:
 
     def resume(self) -> None:
         self._loop.call_soon_threadsafe(self.engine.resume.set)
+
+    def allow_exports(self) -> None:
+        self._loop.call_soon_threadsafe(self.engine.export_allowed.set)
 
     def half_trained(self) -> None:
         """Validate the waiting job, and train half of it."""
@@ -184,7 +194,7 @@ class GatewayThread:
             stub_engine(tokenizer, max_model_len=2048, **tiny_model.HEADS)
         )
         self._config = replace(await new_config(self._folder, self.engine), reasoning_parser="think")
-        self._config = replace(self._config, responses=ResponsesConfig(store=True))
+        self._config = replace(self._config, responses=ResponsesConfig(store=True), merged_exports=True)
         self.tenants = await new_tenants(self._config)
 
         def answer(submit: pb.Submit) -> list[int]:

@@ -19,13 +19,21 @@ from loragate.gateway.http.archive_stream import ArchiveStream
 from loragate.gateway.http.bodies import announced_size
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.adapters import Adapter, AdapterList, AdapterVersion, AdapterVersionList, DeletedAdapter
+from loragate.gateway.objects.adapters import (
+    Adapter,
+    AdapterList,
+    AdapterVersion,
+    AdapterVersionList,
+    DeletedAdapter,
+    MergedSize,
+    merged_size_object,
+)
 from loragate.gateway.openapi.responses import describes
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations import releases
 from loragate.gateway.operations.adapters_from_files import from_files
 from loragate.gateway.operations.files import upload_space
-from loragate.gateway.operations.merged_exports import merged_export
+from loragate.gateway.operations.merged_exports import merged_export, merged_size
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import UPLOAD_FORM, AdapterFromFiles, AdapterPatch, VersionPatch
 from loragate.gateway.services import Services
@@ -168,6 +176,14 @@ async def export_merged(name: str, version: Version, caller: Exporter, request: 
     is unpacked. Needs the scope `export`, which `all` does not include, and an operator who has switched exports on."""
     export = merged_export(use, caller, context_of(request.scope).actor, name, version)
     return ArchiveStream(export, "merged.tar", use.lifecycle, use.config.stall_seconds)
+
+
+@router.get("/{name}/versions/{version}/merged/size")
+@describes(MergedSize, errors=(400, 429))
+async def get_merged_size(name: str, version: Version, caller: Exporter, use: Use) -> Response:
+    """Get the size of a merged export, without exporting anything. If the version cannot be exported at the moment, the
+    response is the error of the export."""
+    return json_response(merged_size_object(await merged_size(use, caller, name, version)))
 
 
 async def _upload(

@@ -4,6 +4,7 @@ from loragate.panel.api import Json
 from loragate.panel.pages.adapters.aliases import draw_aliases
 from loragate.panel.pages.adapters.context import AdapterContext
 from loragate.panel.pages.adapters.differences import draw_differences
+from loragate.panel.pages.adapters.merged_export import fetch_merged_exports, open_merged_export
 from loragate.panel.pages.adapters.upload import upload_dialog
 from loragate.panel.pages.adapters.versions import draw_versions
 from loragate.panel.pages.page import PageContext
@@ -19,6 +20,8 @@ from loragate.panel.parts.frame import heading
 from loragate.panel.parts.keyed_redraw import keyed_redraw
 from loragate.panel.parts.notify import notify_with_undo, run_and_notify
 
+_Found = tuple[Json, list[Json], bool | None]  # the adapter, its versions, and whether merged exports are switched on
+
 
 def draw(page: PageContext) -> None:
     """Draw the page."""
@@ -32,7 +35,8 @@ class AdapterPage:
         self._page = page
         self._name = page.names["name"]
         self._context = AdapterContext(page, self._name, page.caller.may("adapters:write"), self._reload)
-        self._region: AsyncRegion[tuple[Json, list[Json]]]
+        self._region: AsyncRegion[_Found]
+        self._failed_download = page.query.get("merged", ""), page.query.get("status", "")
 
     def draw(self) -> None:
         self._head = div("head")
@@ -43,19 +47,29 @@ class AdapterPage:
     async def _reload(self) -> None:
         await self._region.load()
 
-    async def _fetch(self) -> tuple[Json, list[Json]]:
+    async def _fetch(self) -> _Found:
         adapter = await self._page.api.get(self._context.at())
-        return adapter, await self._page.api.list_all(self._context.at("versions"))
+        versions = await self._page.api.list_all(self._context.at("versions"))
+        return adapter, versions, await fetch_merged_exports(self._context)
 
-    def _show(self, found: tuple[Json, list[Json]]) -> None:
-        adapter, versions = found
+    def _show(self, found: _Found) -> None:
+        adapter, versions, merged_exports = found
         self._show_head(adapter)
         with div("grid-2"):
             self._facts(adapter)
             self._ask(adapter)
         draw_aliases(self._context, adapter, versions)
-        draw_versions(self._context, adapter, versions)
+        draw_versions(self._context, adapter, versions, merged_exports)
         draw_differences(self._context, versions)
+        if merged_exports is not None:
+            self._show_failed_download()
+
+    def _show_failed_download(self) -> None:
+        """Open the dialog of the merged model whose download has led back to this page, once."""
+        version, status = self._failed_download
+        self._failed_download = "", ""
+        if version.isdecimal() and status.isdecimal():
+            open_merged_export(self._context, int(version), int(status))
 
     def _show_head(self, adapter: Json) -> None:
         with keyed_redraw(self._head):

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from loragate.panel.api import Json
 from loragate.panel.pages.adapters.context import AdapterContext
+from loragate.panel.pages.adapters.merged_export import draw_merged_export
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import chip, state_chip
 from loragate.panel.parts.display.table import Column, table
@@ -15,15 +16,16 @@ from loragate.panel.parts.notify import notify_with_undo, run_and_notify
 _SHOWN_LABELS = 5
 
 
-def draw_versions(context: AdapterContext, adapter: Json, versions: list[Json]) -> None:
-    """Draw the versions, latest first."""
-    _Versions(context, adapter["aliases"]).draw(versions)
+def draw_versions(context: AdapterContext, adapter: Json, versions: list[Json], merged_exports: bool | None) -> None:
+    """Draw the versions, latest first. `merged_exports` is what `fetch_merged_exports` has returned."""
+    _Versions(context, adapter["aliases"], merged_exports).draw(versions)
 
 
 class _Versions:
-    def __init__(self, context: AdapterContext, aliases: dict[str, list[Json]]) -> None:
+    def __init__(self, context: AdapterContext, aliases: dict[str, list[Json]], merged_exports: bool | None) -> None:
         self._context = context
         self._aliases = aliases
+        self._merged_exports = merged_exports
 
     def draw(self, versions: list[Json]) -> None:
         columns = [
@@ -93,6 +95,8 @@ class _Versions:
                 href=f"{file}/adapter_model.safetensors",
                 aria_label=f"Download the tensors of version {number}",
             )
+            if self._merged_exports is not None:
+                draw_merged_export(self._context, row, switched_on=self._merged_exports)
             if not self._context.may_write:
                 return
             if "default" not in self._shares(number) and row["status"] == "ready":

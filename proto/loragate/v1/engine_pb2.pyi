@@ -76,12 +76,14 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ExportRequest(_message.Message):
-    __slots__ = ("adapter", "base_digest")
+    __slots__ = ("adapter", "base_digest", "size_only")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_ONLY_FIELD_NUMBER: _ClassVar[int]
     adapter: AdapterRef
     base_digest: str
-    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., base_digest: _Optional[str] = ...) -> None: ...
+    size_only: bool
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., base_digest: _Optional[str] = ..., size_only: bool = ...) -> None: ...
 
 class ExportPart(_message.Message):
     __slots__ = ("size_bytes", "data")

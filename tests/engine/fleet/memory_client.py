@@ -48,7 +48,9 @@ class MemoryClient:
     async def trace(self, last_steps: int = 0) -> bytes:
         return b"{}"
 
-    async def export_merged(self, adapter: pb.AdapterRef, base_digest: str) -> AsyncGenerator[pb.ExportPart]:
+    async def export_merged(
+        self, adapter: pb.AdapterRef, base_digest: str, *, size_only: bool = False
+    ) -> AsyncGenerator[pb.ExportPart]:
         yield pb.ExportPart()
 
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:

@@ -1,14 +1,23 @@
 """Adapters from the drop of two files to a rollback, and the responses to requests meanwhile."""
 
+import tarfile
 from collections.abc import Callable
 
+import grpc
+import httpx
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
+from safetensors.numpy import load, save
 
+from tests.gateway.stub_engine import tar_of
+from tests.panel.conftest import Cookie
 from tests.panel.leaving import asks_before_leaving
 from tests.panel.world import World
 
 EVIL = "<img src=x onerror=window.hit=1><script>window.hit=1</script>{{7*7}}"
+MERGED = {"lm_head.weight": np.arange(12, dtype=np.float32)}
+MERGED_URL = "/transfer/merged/merger/1"
 
 
 def _upload(page: Page, world: World, name: str, folder: str, **adapter: object) -> None:
@@ -168,26 +177,6 @@ def test_a_deleted_version_is_restored(signed_in: Callable[..., Page], world: Wo
     assert "speaking" in _answer(world, "brief")
 
 
-def test_long_lists_are_paged_and_searched_by_the_server(signed_in: Callable[..., Page], world: World) -> None:
-    files = {file.name: (file.name, file.read_bytes()) for file in world.adapter("many", seed=30).iterdir()}
-    with world.api() as api:
-        for number in range(52):
-            fields = {"name": f"many-{number:02d}", "tags": "many"}
-            assert api.post("/v1/adapters", data=fields, files=files).status_code == 201
-    page = signed_in(path="/adapters")
-    rows = page.get_by_role("region", name="Adapters").get_by_role("row")
-    expect(rows).to_have_count(51)
-    page.get_by_role("button", name="Next").click()
-    expect(page.get_by_text("Page 2")).to_be_visible()
-    expect(page.get_by_role("link", name="many-00")).to_be_visible()
-    page.get_by_label("Search names, tags and descriptions").fill("many-31")
-    expect(rows).to_have_count(2)
-    page.get_by_role("button", name="many", exact=True).click()
-    page.get_by_label("Search names, tags and descriptions").fill("")
-    expect(rows).to_have_count(51)
-    expect(page.get_by_role("button", name="Remove the tag many from the filter")).to_be_visible()
-
-
 def test_markup_in_names_stays_text(signed_in: Callable[..., Page], world: World) -> None:
     world.upload("marked", seed=22, description=EVIL, notes=EVIL, tags="a<b>c")
     with world.api(world.admin_key) as admin:
@@ -254,3 +243,88 @@ def test_the_browser_asks_before_leaving_an_upload(signed_in: Callable[..., Page
     expect(page.get_by_role("progressbar", name="Upload")).to_be_visible()
     assert asks_before_leaving(page)
     expect(page.get_by_text("Leaving this page would stop the upload.")).to_be_visible()
+
+
+def test_a_merged_model_is_downloaded(signed_in: Callable[..., Page], exporters_key: str) -> None:
+    page = signed_in(exporters_key, "/adapters/merger")
+    page.get_by_role("button", name="Merged model of version 1").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("loragate adapters export-merged merger:1")
+    expect(dialog).to_contain_text("10.2 KB")
+    with page.expect_download() as started:
+        dialog.get_by_role("link", name="Download").click()
+    assert started.value.suggested_filename == "merger-1-merged.tar"
+    with tarfile.open(started.value.path()) as archive:
+        assert load(archive.extractfile("model.safetensors").read()).keys() == MERGED.keys()  # type: ignore[union-attr]
+    expect(dialog).to_have_count(0)
+
+
+def test_why_there_is_no_merged_model_is_shown(
+    signed_in: Callable[..., Page], world: World, exporters_key: str
+) -> None:
+    engine = world.gateway.engine
+    page = signed_in(exporters_key, "/adapters/merger")
+    dialog = page.get_by_role("dialog")
+    try:
+        engine.export_failure = (grpc.StatusCode.FAILED_PRECONDITION, "The adapter uses DoRA.")
+        page.get_by_role("button", name="Merged model of version 1").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("The adapter uses DoRA.")
+        expect(dialog.get_by_role("link", name="Download")).to_have_count(0)
+        engine.export_failure = None
+        dialog.get_by_role("button", name="Try again").click()
+        expect(dialog.get_by_role("link", name="Download")).to_be_visible()
+        # another export has begun between the check and the click
+        engine.export_failure = (grpc.StatusCode.RESOURCE_EXHAUSTED, "another export is running")
+        dialog.get_by_role("link", name="Download").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("Every engine runs an export already.")
+        engine.export_failure = None
+        expect(dialog.get_by_role("alert")).to_contain_text("did not start: the gateway responded with status 503")
+        expect(dialog.get_by_role("link", name="Download")).to_be_visible()
+    finally:
+        engine.export_failure = None
+
+
+@pytest.mark.usefixtures("exporters_key")
+def test_merged_models_are_for_the_tenants_own_keys_with_the_scope(
+    signed_in: Callable[..., Page], world: World, cookies: Callable[[str], Cookie]
+) -> None:
+    page = signed_in(path="/adapters/merger")
+    expect(page.get_by_role("link", name="Download the tensors of version 1")).to_be_visible()
+    expect(page.get_by_role("button", name="Merged model of version 1")).to_have_count(0)
+    world.gateway.engine.exports.clear()
+    for key, status in ((world.key, 403), (world.new_key(world.other_tenant_id, "all", "export"), 404)):
+        with _visitor(world, cookies(key)) as http:
+            answer = http.get(MERGED_URL)
+        location = f"/adapters/merger?merged=1&status={status}"
+        assert (answer.status_code, answer.headers["location"]) == (303, location)
+    assert not world.gateway.engine.exports
+
+
+def test_a_merged_model_is_not_compressed_and_its_export_ends_with_the_browser(
+    world: World, cookies: Callable[[str], Cookie], exporters_key: str
+) -> None:
+    engine, size = world.gateway.engine, "/v1/adapters/merger/versions/1/merged/size"
+    with _visitor(world, cookies(exporters_key)) as http, world.api(exporters_key) as api:
+        engine.export_allowed.clear()
+        try:
+            with http.stream("GET", MERGED_URL, headers={"accept-encoding": "gzip"}) as first:
+                expected = str(sum(map(len, engine.export_parts)))
+                assert (first.headers["content-length"], "content-encoding" in first.headers) == (expected, False)
+                assert api.get(size).json()["error"]["code"] == "export_running"
+            while api.get(size).status_code == 429:
+                pass
+        finally:
+            world.gateway.allow_exports()
+        assert http.get(MERGED_URL).content == b"".join(engine.export_parts)
+
+
+def _visitor(world: World, cookie: Cookie) -> httpx.Client:
+    return world.panel.visitor(cookies={cookie["name"]: cookie["value"]})
+
+
+@pytest.fixture(scope="module")
+def exporters_key(world: World) -> str:
+    """A key of acme, which has the adapter `merger`, with the scope `export`."""
+    world.gateway.engine.export_parts = [tar_of({"config.json": b"{}", "model.safetensors": save(MERGED)})]
+    world.upload("merger", seed=28)
+    return world.new_key(world.tenant_id, "all", "export")

@@ -63,6 +63,7 @@ def test_one_page_at_a_time_is_requested_and_shown(signed_in: Callable[..., Page
     expect(rows).to_have_count(51)
     page.get_by_role("button", name="rare", exact=True).click()
     expect(rows).to_have_count(2)
+    expect(page.get_by_role("button", name="Remove the tag rare from the filter")).to_be_visible()
     polls = (time.monotonic() - began) / POLL_SECONDS
     assert _asked(world) - asked <= 6 + polls + 1
 

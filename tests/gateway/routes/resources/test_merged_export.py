@@ -37,6 +37,10 @@ async def test_an_export_is_streamed_audited_and_only_the_tenants_own(gateway: G
     version = await upload("poet")
     key = await exporters_key(gateway, gateway.tenant_id)
     async with gateway.http(key) as http:
+        assert (await http.get("/v1/whoami")).json()["merged_exports"] is True
+        size = (await http.get(f"{URL}/size")).json()
+        assert size == {"object": "adapter.version.merged", "size_bytes": len(b"".join(PARTS))}
+        assert gateway.engine.exports.pop().size_only
         answer = await http.get(URL)
         assert (answer.status_code, answer.content) == (200, b"".join(PARTS))
         assert answer.headers["content-length"] == str(len(answer.content))
@@ -45,7 +49,9 @@ async def test_an_export_is_streamed_audited_and_only_the_tenants_own(gateway: G
         assert request.base_digest == gateway.engine.manifest.base_digest
         assert (await http.get(URL.replace("/1/", "/2/"))).status_code == 404
     async with gateway.http() as http:  # `all` does not include the scope
-        assert (await http.get(URL)).json()["error"]["code"] == "insufficient_scope"
+        for url in (URL, f"{URL}/size"):
+            assert (await http.get(url)).json()["error"]["code"] == "insufficient_scope"
+        assert (await http.get("/v1/whoami")).json()["merged_exports"] is False
     async with gateway.admin() as http:
         tenants = (await http.get("/admin/v1/tenants")).json()["data"]
         (other,) = [tenant["id"] for tenant in tenants if tenant["id"] != gateway.tenant_id]
@@ -55,7 +61,8 @@ async def test_an_export_is_streamed_audited_and_only_the_tenants_own(gateway: G
         ("adapter_version:poet:1", gateway.tenant_id)
     ]
     async with gateway.http(await exporters_key(gateway, other)) as http:
-        assert (await http.get(URL)).status_code == 404
+        for url in (URL, f"{URL}/size"):
+            assert (await http.get(url)).status_code == 404
     assert len(gateway.engine.exports) == 1
 
 
@@ -68,10 +75,11 @@ async def test_rejections_say_why(gateway: Gateway, upload: Upload) -> None:
             (grpc.StatusCode.NOT_FOUND, "no client", (503, "adapter_unavailable")),
         ):
             gateway.engine.export_failure = (code, words)
-            answer = await http.get(URL)
-            assert (answer.status_code, answer.json()["error"]["code"]) == expected
-            if answer.status_code == 400:
-                assert answer.json()["error"]["message"] == words
+            for url in (URL, f"{URL}/size"):
+                answer = await http.get(url)
+                assert (answer.status_code, answer.json()["error"]["code"]) == expected
+                if answer.status_code == 400:
+                    assert answer.json()["error"]["message"] == words
 
 
 async def test_a_tenant_has_one_export_which_ends_with_its_client(gateway: Gateway, upload: Upload) -> None:
@@ -80,8 +88,9 @@ async def test_a_tenant_has_one_export_which_ends_with_its_client(gateway: Gatew
     async with gateway.http(await exporters_key(gateway, gateway.tenant_id)) as http:
         async with http.stream("GET", URL) as first:
             assert first.status_code == 200
-            second = await http.get(URL)
-            assert (second.status_code, second.json()["error"]["code"]) == (429, "export_running")
+            for url in (URL, f"{URL}/size"):
+                second = await http.get(url)
+                assert (second.status_code, second.json()["error"]["code"]) == (429, "export_running")
         gateway.engine.export_allowed.set()
         async with asyncio.timeout(30):
             while (answer := await http.get(URL)).status_code == 429:
@@ -95,5 +104,7 @@ async def test_exports_are_off_by_default(
     async with serving(config, engine, tenants) as gateway:
         await gateway.until_ready()
         async with gateway.http(await exporters_key(gateway, gateway.tenant_id)) as http:
-            answer = await http.get(URL)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "exports_disabled")
+            for url in (URL, f"{URL}/size"):
+                answer = await http.get(url)
+                assert (answer.status_code, answer.json()["error"]["code"]) == (404, "exports_disabled")
+            assert (await http.get("/v1/whoami")).json()["merged_exports"] is False
