@@ -56,8 +56,18 @@ async def test_an_idle_session_ends_and_notifies_its_pages(sessions: Sessions, c
     assert reported == ["idle"]
 
 
+async def test_a_session_is_not_idle_during_a_download(sessions: Sessions, clock: Clock) -> None:
+    session = begin(sessions)
+    session.downloads = 1
+    clock.now += 61
+    assert sessions.find(session.id) is session
+    session.downloads = 0
+    assert sessions.find(session.id) is None
+
+
 async def test_no_session_lasts_forever(sessions: Sessions, clock: Clock) -> None:
     session = begin(sessions)
+    session.downloads = 1
     for _ in range(6):
         clock.now += 50
         sessions.record_activity(session)

@@ -288,6 +288,7 @@ RESPONSES: Mapping[Any, Any] = {
         "name": NAME,
         "alias": "canary",
     },
+    adapters.MergedSize: {"object": "adapter.version.merged", "size_bytes": 16_060_540_928},
     imports.AdapterImport: IMPORT,
     imports.AdapterImportList: _page(IMPORT),
     files.File: _FILE,
@@ -347,5 +348,6 @@ RESPONSES: Mapping[Any, Any] = {
         "tenant": {"id": TENANT["id"], "name": TENANT["name"]},
         "key_id": KEY["id"],
         "scopes": ["all"],
+        "merged_exports": False,
     },
 }
