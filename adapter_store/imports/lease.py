@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, exists, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.database.clock import current_time, database_now
@@ -23,7 +24,10 @@ _HOPELESS = Failure(
     "import_interrupted", f"The server stopped {MAX_ATTEMPTS + 1} times before the import was finished."
 )
 
-_KEY_GONE = Failure("key_revoked", "The key that requested the import was revoked or has expired.")
+_KEY_GONE = Failure(
+    "key_revoked",
+    "The key that requested the import was revoked or has expired, and so was each that it was rotated to.",
+)
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class ImportLease:
         return None
 
     async def progress(self, wanted: Import, status: ImportStatus, done: int, total: int | None) -> bool:
-        """Record progress; return whether this process still holds the import. It fails with the key that requested it,
-        once that is revoked or has expired."""
+        """Record progress; return whether this process still holds the import. It fails once the key that
+        requested it is not valid, nor one that it was rotated to."""
         if await self._key_is_gone(wanted.id):
             await self.fail(wanted, _KEY_GONE)
             return False
@@ -124,11 +128,15 @@ class ImportLease:
         await self._change(wanted, updated_at=await current_time(self._session) - IDLE_TIMEOUT)
 
     async def _key_is_gone(self, import_id: str) -> bool:
-        row, key = AdapterImportRow, ApiKeyRow
-        gone = or_(key.revoked_at.is_not(None), key.expires_at <= await current_time(self._session))
+        """Return whether the key that requested the import is not valid, and neither is one that it was rotated to."""
+        row, key, new = AdapterImportRow, ApiKeyRow, aliased(ApiKeyRow)
         by_key = row.actor == literal("api_key:") + key.id
-        query = select(key.id).join(row, by_key).where(row.id == import_id, gone)
-        return (await self._session.execute(query)).first() is not None
+        keys = select(key.id).join(row, by_key).where(row.id == import_id).cte(recursive=True)
+        keys = keys.union(select(new.id).where(new.rotated_from == keys.c.id))
+        in_time = or_(key.expires_at.is_(None), key.expires_at > await current_time(self._session))
+        query = select(and_(key.revoked_at.is_(None), in_time)).join(keys, keys.c.id == key.id)
+        valid = (await self._session.scalars(query)).all()
+        return bool(valid) and not any(valid)
 
     async def _conclude(self, wanted: Import, adapter_id: str | None, number: int) -> None:
         row = AdapterVersionRow

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
+from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, Failure, Invalid, NotFound, NotTried
 from loragate.adapter_store.imports import repository as imports
 from loragate.adapter_store.imports.lease import MAX_ATTEMPTS
@@ -68,6 +69,25 @@ async def test_an_imports_life(world: Any) -> None:
     done = await _as_tenant(world, "get", begun.id)
     assert (done.status, done.version, done.error) == (ImportStatus.READY, 7, None)
     assert not await _as_worker(world, "progress", begun, ImportStatus.CHECKING, 10, 100)
+
+
+async def test_an_import_goes_on_with_the_key_that_its_key_was_rotated_to(world: Any) -> None:
+    async with world.store.admin(write=True) as admin:
+        key = (await admin.keys.create(world.acme.id, scopes=["adapters:write"])).key
+    async with world.store.tenant(world.acme.id, write=True, by=Actor(f"api_key:{key.id}")) as scope:
+        begun = await scope.imports.create(SOURCE, "poet", None, resumable=True)
+    for _ in range(2):
+        async with world.store.admin(write=True) as admin:
+            key = (await admin.keys.rotate(key.id)).key
+    assert await _as_worker(world, "progress", begun, ImportStatus.FETCHING, 10, 100)
+    await _expire_leases(world)
+    taken = await _as_worker(world, "take", begun.id)
+    assert taken is not None
+    async with world.store.admin(write=True) as admin:
+        await admin.keys.revoke(key.id)
+    assert not await _as_worker(world, "progress", taken.wanted, ImportStatus.FETCHING, 10, 100)
+    found = await _as_tenant(world, "get", begun.id)
+    assert (found.status, found.error.code) == (ImportStatus.FAILED, "key_revoked")
 
 
 async def test_a_failed_import_has_its_reason(world: Any) -> None:
