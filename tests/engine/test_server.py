@@ -1,8 +1,10 @@
 """The engine as its clients see it: its own process, one stream, adapter bytes on demand, and its failures."""
 
 import asyncio
+import contextlib
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,9 +51,10 @@ class FolderSource:
 @pytest.fixture
 def spawn(tiny, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:  # type: ignore[no-untyped-def]
     processes = []
+    base = shutil.copytree(tiny.base, tmp_path / "base")
 
     def spawn() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "loragate.engine", "--model", tiny.base, "--listen", target(tmp_path)]
+        command = [sys.executable, "-m", "loragate.engine", "--model", str(base), "--listen", target(tmp_path)]
         command += ["--cache-dir", tmp_path / "cache", "--threads", "1", "--adapter-slots", "2"]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "LORAGATE_ENGINE_SECRET": SECRET}
         processes.append(subprocess.Popen(command, env=environment))
@@ -117,6 +120,27 @@ async def no_other_client_may_call(tmp_path: Path) -> None:
         assert missing.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
+async def _an_export_ends_with_its_client(
+    engine: GrpcEngineClient, ref: pb.AdapterRef, digest: str, base: Path
+) -> None:
+    """The engine sends no further than the client reads, so this export ends only because the client cancels it."""
+    with (base / "NOTICE").open("wb") as large:
+        large.truncate(1 << 33)
+    export = engine.export_merged(ref, digest)
+    assert (await anext(export)).size_bytes > 1 << 33
+    assert (await anext(export)).data
+    with pytest.raises(EngineRequestError) as busy:
+        await anext(engine.export_merged(ref, digest, size_only=True))
+    assert busy.value.code == pb.ERROR_CODE_OVERLOADED
+    await export.aclose()
+    async with asyncio.timeout(90):
+        while True:
+            with contextlib.suppress(EngineRequestError):
+                assert await anext(engine.export_merged(ref, digest, size_only=True))
+                break
+            await asyncio.sleep(0.02)
+
+
 async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> None:  # type: ignore[no-untyped-def]
     """One process serves all parts of this test, because starting it takes seconds."""
     engine, source = client
@@ -159,6 +183,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     ):
         with pytest.raises(error):
             await anext(engine.export_merged(key, base))
+    await _an_export_ends_with_its_client(engine, ref, manifest.base_digest, tmp_path / "base")
 
     # an adapter whose bytes do not match its digest, or that no client has, fails its own request
     source.folders["sha256:" + "0" * 64] = tiny.adapters["a"]
