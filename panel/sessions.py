@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class Session:
     """One sign-in. `pages` are those open in browsers: NiceGUI's ids, each with a function that ends the page.
 
-    A session with `downloads` that run is not idle.
+    A session is not idle while `downloads` run.
     """
 
     id: str
@@ -87,6 +87,8 @@ class Sessions:
     async def _check(self, session: Session) -> None:
         """Check one session. No exception leaves this method, so that the loop continues with the others."""
         try:
+            if session.downloads:
+                self.record_activity(session)
             if self._has_expired(session):
                 self.end(session, "idle")
             elif session.pages or session.downloads:
@@ -100,5 +102,5 @@ class Sessions:
 
     def _has_expired(self, session: Session) -> bool:
         now = self._now()
-        idle = not session.downloads and now - session.last_activity > self._config.idle_seconds
+        idle = now - session.last_activity > self._config.idle_seconds
         return idle or now - session.started > self._config.session_seconds

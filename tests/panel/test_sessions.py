@@ -57,17 +57,27 @@ async def test_an_idle_session_ends_and_notifies_its_pages(sessions: Sessions, c
 
 
 async def test_a_session_is_not_idle_during_a_download(sessions: Sessions, clock: Clock) -> None:
-    session = begin(sessions)
+    session = sessions.begin(ACME, Answers(None))
     session.downloads = 1
-    clock.now += 61
-    assert sessions.find(session.id) is session
+    for _ in range(2):
+        clock.now += 61
+        await sessions._check(session)
     session.downloads = 0
+    clock.now += 59
+    assert sessions.find(session.id) is session
+    clock.now += 2
+    assert sessions.find(session.id) is None
+
+
+async def test_a_download_ends_with_its_key(sessions: Sessions) -> None:
+    session = sessions.begin(ACME, Answers(SignedOut("revoked")))
+    session.downloads = 1
+    await sessions._check(session)
     assert sessions.find(session.id) is None
 
 
 async def test_no_session_lasts_forever(sessions: Sessions, clock: Clock) -> None:
     session = begin(sessions)
-    session.downloads = 1
     for _ in range(6):
         clock.now += 50
         sessions.record_activity(session)
