@@ -122,6 +122,6 @@ class _Download(StreamingResponse):
             async with self._stack:
                 await super().__call__(scope, receive, send)
         except ApiError:
-            log.warning("a download ended early, because the gateway closed its connection")
+            log.warning("a download ended early, because the connection to the gateway was closed")
         finally:
             self._session.downloads -= 1
