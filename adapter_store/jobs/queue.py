@@ -30,7 +30,7 @@ class JobClaim:
 
 
 class JobQueue:
-    """Part of a writing AdminScope. Workers on several machines may claim jobs at the same time."""
+    """Part of an AdminScope. Workers on several machines may claim jobs at the same time."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -51,6 +51,10 @@ class JobQueue:
             if claim is not None:
                 return claim
         return None
+
+    async def waits(self, stage: JobStatus, max_per_tenant: int) -> bool:
+        """Return whether `claim` would find a job. This takes no lock."""
+        return (await self._session.execute(_next(stage, max_per_tenant))).first() is not None
 
     async def _take(self, worker: str, stage: JobStatus, tenant_id: str, job_id: str) -> JobClaim | None:
         """Take a job; None if another worker was faster."""

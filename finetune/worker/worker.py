@@ -87,8 +87,12 @@ class Worker:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _claim(self, stage: JobStatus) -> JobClaim | None:
+        limit = self._config.max_jobs_per_tenant
+        async with self._store.admin() as admin:
+            if not await admin.job_queue.waits(stage, limit):
+                return None
         async with self._store.admin(write=True) as admin:
-            return await admin.job_queue.claim(self._config.name, stage, self._config.max_jobs_per_tenant)
+            return await admin.job_queue.claim(self._config.name, stage, limit)
 
     async def _work_on(self, claim: JobClaim, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
         async with held_lease(self._store, claim, self._config.name) as lease:

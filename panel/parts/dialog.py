@@ -26,9 +26,12 @@ def open_dialog(title: str) -> Iterator[ui.dialog]:
 def confirm(title: str, words: str, act: str, then: Callable[[], Awaitable[Any]]) -> None:
     """Ask for confirmation before an action that cannot be undone."""
 
+    client = ui.context.client
+
     async def go() -> None:
         dialog.close()
-        await then()
+        with client:  # the dialog, and the button in it, may be deleted while the action runs
+            await then()
 
     with open_dialog(title) as dialog:
         tag("p", words, classes="muted break")

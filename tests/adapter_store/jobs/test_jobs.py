@@ -43,6 +43,14 @@ async def as_worker(world: Any, method: str, *arguments: Any, tenant: Any = None
 
 
 async def claimed(world: Any, stage: JobStatus = QUEUED, worker: str = "w1", most: int = 1) -> JobClaim | None:
+    async with world.store.admin() as admin:
+        waits = await admin.job_queue.waits(stage, most)
+    found = await claimed_without_a_look(world, stage, worker, most)
+    assert waits == (found is not None)
+    return found
+
+
+async def claimed_without_a_look(world: Any, stage: JobStatus, worker: str, most: int) -> JobClaim | None:
     async with world.store.admin(write=True) as admin:
         found: JobClaim | None = await admin.job_queue.claim(worker, stage, most)
         return found
@@ -164,7 +172,7 @@ async def test_a_tenant_trains_at_most_its_share_of_jobs(world: Any) -> None:
 
 async def test_concurrent_claims_get_different_jobs(world: Any) -> None:
     jobs = {await queued(world) for _ in range(3)} | {await queued(world, world.other) for _ in range(3)}
-    claims = await asyncio.gather(*(claimed(world, worker=f"w{n}", most=2) for n in range(8)))
+    claims = await asyncio.gather(*(claimed_without_a_look(world, QUEUED, f"w{n}", 2) for n in range(8)))
     got = [claim for claim in claims if claim]
     assert len({claim.job.id for claim in got}) == len(got)
     assert {claim.job.id for claim in got} <= jobs
