@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from compiled_once import compile_once
 from forked_workers import ForkedWorkers
 from hang_watch import HangWatch
 from hypothesis import HealthCheck, settings
@@ -51,6 +52,8 @@ def _parse_twice(*args: Any, **kwargs: Any) -> ast.AST:
 
 if sys.version_info < (3, 12):
     ast.parse = _parse_twice  # type: ignore[assignment]
+
+compile_once()
 
 
 gc.disable()  # until all tests are imported: imports create no garbage, and collecting takes a fifth of their time

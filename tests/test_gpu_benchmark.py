@@ -97,6 +97,7 @@ def run(environment: dict[str, str], *arguments: str, seconds: float) -> subproc
     return subprocess.run(command, env=environment, cwd=ROOT, timeout=seconds, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, str], tmp_path: Path) -> None:
     probe = run(bare, "--help", seconds=300)
     assert probe.returncode == 0, probe.stderr

@@ -20,6 +20,8 @@ from playwright.sync_api import Page, expect
 from readme_example import printed_by
 from running_server import RunningServer, ok, until
 
+pytestmark = pytest.mark.long  # tests/finetune/worker and tests/panel/pages run the parts of this in the fast set
+
 WAIT_SECONDS = 240
 
 
@@ -49,7 +51,6 @@ def chats(count: int = 16) -> bytes:
     return "\n".join(map(json.dumps, lines)).encode()
 
 
-@pytest.mark.long
 def test_a_job_survives_the_death_of_each_process(training_server: RunningServer, acme: OpenAI) -> None:
     base = acme.models.list().data[0].id
     file = acme.files.create(file=("data.jsonl", chats()), purpose="fine-tune")
@@ -168,7 +169,6 @@ def waits(client: OpenAI, job: FineTuningJob, steps: int) -> bool:
     return any(f"{steps} steps are done so far" in event.message for event in events)
 
 
-@pytest.mark.long
 def test_a_job_trains_on_appended_lines_and_can_be_paused_while_it_waits(
     training_server: RunningServer, acme: OpenAI
 ) -> None:
@@ -199,7 +199,6 @@ def test_a_job_trains_on_appended_lines_and_can_be_paused_while_it_waits(
     assert [int(row.split(",")[0]) for row in rows[1:]] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.long
 def test_a_job_that_waits_for_lines_is_cancelled(training_server: RunningServer, acme: OpenAI) -> None:
     file = acme.files.create(file=("none.jsonl", b""), purpose="fine-tune", extra_body={"open": "true"})
     job = streaming_job(acme, file.id)

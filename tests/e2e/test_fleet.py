@@ -19,6 +19,8 @@ from running_server import RunningServer, clean_environment, client, ok, until, 
 
 from .conftest import Tiny
 
+pytestmark = pytest.mark.long  # tests/engine/fleet and tests/gateway run fleets without processes in the fast set
+
 PROMPT = list(range(3, 19))
 STREAMS, CROWD = 12, 200
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True, "temperature": 0, "stream": True}
@@ -137,7 +139,6 @@ def scored_stream(server: RunningServer, key: str, model: str, length: int, begu
     return Scored(model, tokens, error, monotonic())
 
 
-@pytest.mark.long
 def test_two_hundred_streams_when_an_engine_is_killed(fleet: RunningServer, tiny: Tiny) -> None:
     """None fails before its first token, the others end within 2 s, each has the tokens of its adapter, and what is
     billed is what was delivered."""
@@ -171,7 +172,6 @@ def test_two_hundred_streams_when_an_engine_is_killed(fleet: RunningServer, tiny
     until(lambda: all_ready(fleet, "engine-0", "engine-1"), 120)
 
 
-@pytest.mark.long
 def test_an_engine_registers_serves_and_leaves(fleet: RunningServer, key: str, tiny: Tiny) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tiny_models import make_model
 
 _LOAD = """
@@ -26,6 +27,7 @@ noisy.deprecated()
 """
 
 
+@pytest.mark.long
 def test_no_progress_bar_and_no_deprecations_until_the_model_is_loaded(tmp_path: Path) -> None:
     make_model("llama").save_pretrained(tmp_path / "base")
     script = [sys.executable, "-c", _LOAD, str(tmp_path / "base")]

@@ -1,5 +1,7 @@
 """Limits on training: a job that may not be trained, one that runs into a limit, and what stays of it."""
 
+import pytest
+
 from loragate.adapter_store.jobs.job import JobStatus
 from loragate.adapter_store.usage.query import UsageSums
 from loragate.finetune.worker.workspace_cleanup import clean_up
@@ -23,6 +25,7 @@ async def test_a_job_on_more_tokens_than_allowed_is_not_trained(world: World) ->
     assert await world.usage() == UsageSums()
 
 
+@pytest.mark.long
 async def test_a_job_that_runs_into_a_limit_keeps_its_last_checkpoint(world: World) -> None:
     job = await world.job(await world.file(*chats(16)), n_epochs=50)
     async with world.working(metering_seconds=0.1):

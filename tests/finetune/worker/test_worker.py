@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from thinned import thinned
 
 from loragate.adapter_store.adapters.adapter import Adapter
 from loragate.adapter_store.errors import AdapterInvalid
@@ -251,7 +250,8 @@ async def test_a_cancellation_interrupts_the_reading_of_a_file(
         assert left.is_set(), "no process is left that still writes"
 
 
-@pytest.mark.parametrize("requeued", thinned([False, True], fast={False}))
+@pytest.mark.long
+@pytest.mark.parametrize("requeued", [False, True])
 async def test_a_job_is_paused_resumed_and_finished_elsewhere(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requeued: bool
 ) -> None:

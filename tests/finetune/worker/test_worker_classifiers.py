@@ -21,6 +21,7 @@ async def classified(world: World, *rows: Any, valid: list[Any] | None = None, *
         return await world.until(job, ended)
 
 
+@pytest.mark.long
 async def test_from_labelled_lines_to_an_evaluated_classifier(world: World) -> None:
     """Two examples of each class are held out; a class of one example is only trained on."""
     done = await classified(world, *topics(40), {"text": "a cat", "label": "cat"}, n_epochs=1, batch_size=8)

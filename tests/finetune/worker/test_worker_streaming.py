@@ -58,6 +58,7 @@ async def close(world: World, file_id: str) -> None:
 STREAMING: Any = {"n_epochs": 1, "streaming": True}
 
 
+@pytest.mark.long
 async def test_a_job_follows_a_growing_file_and_resumes_when_its_trainer_is_killed(
     world: World, tmp_path: Path
 ) -> None:

@@ -114,12 +114,6 @@ async def schemathesis(gateway: Gateway, config: GatewayConfig, tmp_path: Path, 
     return Schemathesis(gateway, path)
 
 
-async def test_a_little_of_everything(schemathesis: Schemathesis, gateway: Gateway) -> None:
-    options = ("--phases", "examples,fuzzing,stateful", "--max-examples", "2", "--generation-deterministic")
-    await schemathesis(gateway.key, TENANTS, *options)
-    await schemathesis(ADMIN_KEY, OPERATORS, *options)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 async def test_much_of_everything(schemathesis: Schemathesis, gateway: Gateway) -> None:
