@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.panel.world import World
@@ -45,7 +44,6 @@ def _asked(world: World) -> int:
     return sum(int(float(line.split()[-1])) for line in counted if 'route="/v1/adapters"' in line and '"GET"' in line)
 
 
-@pytest.mark.long
 def test_one_page_at_a_time_is_requested_and_shown(signed_in: Callable[..., Page], world: World) -> None:
     world.upload("many", seed=31, tags="crowd", description="One of very many.")
     _multiply(world, "many")
