@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.panel.world import World
@@ -119,6 +120,7 @@ def test_failures_of_others_lock_out_no_user(world: World) -> None:
         assert {each.result() for each in guesses} == {401}
 
 
+@pytest.mark.long
 def test_a_restart_requires_a_new_sign_in(signed_in: Callable[..., Page], world: World) -> None:
     world.panel.restart()  # which also discards the attempts
     page = signed_in(fresh_cookie=True)

@@ -204,10 +204,8 @@ def test_a_checkpoint_is_an_adapter_that_peft_reads_and_contains_no_pickle(
     )
 
 
-@pytest.mark.parametrize(
-    "method",
-    [Method.SUPERVISED, *(pytest.param(method, marks=pytest.mark.long) for method in (Method.DPO, Method.CLASSIFY))],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("method", [Method.SUPERVISED, Method.DPO, Method.CLASSIFY])
 def test_with_validation_data_the_best_checkpoint_is_the_result_and_is_kept(
     base: Path, tokens: TokenFile, method: Method, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ async def test_a_client_that_leaves_a_batch_aborts_all_of_it(gateway: Gateway) -
     assert aborted == {submit.request_id for submit in gateway.engine.submits}
 
 
+@pytest.mark.long
 async def test_a_client_that_reads_nothing_is_disconnected(small_gateway: Gateway) -> None:
     engine = small_gateway.engine
     engine.manifest.max_model_len = 1_000_000
