@@ -159,14 +159,26 @@ def _engine(gateway: Gateway) -> Iterator[None]:
 def _ray(gateway: Gateway, tools: Path) -> Iterator[None]:
     """Run a Ray cluster of this machine, whose Serve starts an engine."""
     environment, folder = _environment(gateway.settings), Path(gateway.settings["LORAGATE_DATA_DIR"]).parent
-    start = [tools / "ray", "start", "--head", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
-    run = [tools / "serve", "run", "--non-blocking", "loragate.deploy.ray:app"]
-    try:
-        for command in (start, [*run, f"model={gateway.settings['LORAGATE_MODEL']}"]):
-            subprocess.run(command, env=environment, cwd=folder, check=True, timeout=READY_SECONDS)
-        yield
-    finally:
-        subprocess.run([tools / "ray", "stop", "--force"], env=environment, check=False)
+    start = [
+        str(tools / "ray"),
+        "start",
+        "--head",
+        "--num-cpus=2",
+        "--include-dashboard=false",
+        "--disable-usage-stats",
+    ]
+    run = [str(tools / "serve"), "run", "--non-blocking", "loragate.deploy.ray:app"]
+    with (folder / "ray.log").open("wb") as log:
+        try:
+            for command in (start, [*run, f"model={gateway.settings['LORAGATE_MODEL']}"]):
+                subprocess.run(
+                    command, env=environment, cwd=folder, stdout=log, stderr=log, check=True, timeout=READY_SECONDS
+                )
+            yield
+        finally:
+            subprocess.run(
+                [str(tools / "ray"), "stop", "--force"], env=environment, stdout=log, stderr=log, check=False
+            )
 
 
 @contextmanager
