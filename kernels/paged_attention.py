@@ -72,10 +72,15 @@ def padded_attention(query: Tensor, cache: LayerCache, rows: PaddedRows, options
         each = DecodeRows(spread.flatten(1)[rows.owners], rows.positions + 1)
         return gathered_decode_attention(query, cache, each, options)
     heads, count, _ = query.shape
-    out = torch.zeros(count, heads, cache.values.shape[2], dtype=query.dtype, device=query.device)
+    sequences = min(count, rows.lengths.shape[0])
+    has_prefill = rows.tiles.shape[0] > 0
+    assert has_prefill or count == sequences
+    make = torch.zeros if has_prefill else torch.empty
+    out = make(count, heads, cache.values.shape[2], dtype=query.dtype, device=query.device)
     query = query.transpose(0, 1).contiguous()
-    gpu_decode.attend_into(out, query, cache, rows.tables, rows.lengths, rows.page, options)
-    if rows.tiles.shape[0]:
+    tables, lengths = rows.tables[:sequences], rows.lengths[:sequences]
+    gpu_decode.attend_into(out, query, cache, tables, lengths, rows.page, options)
+    if has_prefill:
         gpu_prefill.attend_into(out, query, cache, rows.tables, rows.tiles, rows.page, rows.tile_rows, options)
     return out.transpose(0, 1)
 

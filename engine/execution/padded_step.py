@@ -92,9 +92,15 @@ class PaddedShape:
 
     @property
     def _attention_tiles(self) -> int:
-        if self.batch_invariant:
-            return self.rows // self.tile_rows + min(self.sequences, self.rows)
-        return 0 if self.rows == 1 else self.rows // self.tile_rows + min(self.sequences, self.rows // 2)
+        if self._only_decodes:
+            return 0
+        chunks = self.rows if self.batch_invariant else self.rows // 2  # at most
+        return self.rows // self.tile_rows + min(self.sequences, chunks)
+
+    @property
+    def _only_decodes(self) -> bool:
+        """Whether the step has no launches for prefill: each row is the new token of a sequence."""
+        return self.rows <= self.sequences and not self.batch_invariant
 
     @property
     def _lora_tiles(self) -> "dict[Tiling, int]":
@@ -119,6 +125,8 @@ class PaddedShape:
     def takes(self, packed: PackedRows) -> bool:
         """Return whether the step fits."""
         fits = packed.rows <= self.rows and len(packed.entries) <= self.sequences
+        if self._only_decodes and packed.rows != len(packed.entries):
+            return False
         return fits and len(packed.logit_rows) <= self.logits
 
     def fill(self, memory: Integers, packed: PackedRows) -> None:

@@ -134,8 +134,6 @@ def combine_kernel(  # type: ignore[no-untyped-def]
 ):
     sequence, head = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + sequence).to(tl.int32)
-    if length == 0:
-        return
     e = tl.arange(0, VALUE_BLOCK)
     split = tl.arange(0, SPLITS)
     there = split < tl.cdiv(length, KV_CHUNK)
@@ -153,6 +151,7 @@ def combine_kernel(  # type: ignore[no-untyped-def]
     if SINKS:
         weight_sum += tl.exp(sink - highest)
     total = tl.sum(parts * rescale[:, None], axis=0)
+    weight_sum = tl.where(length == 0, 1.0, weight_sum)  # the result of an unused entry is zero
     target = out + (sequence * HEADS + head) * VALUE_DIM + e
     tl.store(target, (total / weight_sum).to(out.dtype.element_ty), mask=e < VALUE_DIM)
 
@@ -176,8 +175,8 @@ def attend_into(
 ) -> None:
     """Fill the first rows of `out` [rows, heads, value_dim], given query [rows, heads, dim].
 
-    Row i is the new token of sequence i, whose pages of `page` places are tables[i]. Where its length is 0, `out` is
-    unchanged.
+    Row i is the new token of sequence i, whose pages of `page` places are tables[i]. Where its length is 0, the result
+    is zero.
     """
     assert query.is_contiguous()
     assert out.is_contiguous()

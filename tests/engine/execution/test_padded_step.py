@@ -75,6 +75,10 @@ def test_decode_only_steps_skip_prefill_launches() -> None:
     assert PREFILL in tilings(shape(96, 64, torch.bfloat16))
     same = step([(1, 1)] * 64)
     assert tiled(shape(64, 64, torch.bfloat16), same) == [1] * 64
+    assert [shape(rows, 64, torch.bfloat16).fields["attention_tiles"][0] for rows in (1, 64)] == [0, 0]
+    chunk = step([(1, 1), (1, 2)])
+    assert [shape(rows, 64, torch.bfloat16).takes(chunk) for rows in (8, 64, 96)] == [False, False, True]
+    assert shape(8, 64, torch.bfloat16).takes(step([(1, 1)] * 8))
 
 
 def test_an_invariant_step_computes_every_row_as_prefill_and_every_adapter_as_decode() -> None:

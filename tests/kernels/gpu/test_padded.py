@@ -52,13 +52,43 @@ def computed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return str(request.param)
 
 
-@pytest.mark.parametrize("variant", ["plain", "all"])
-def test_attention(variant: str, computed_by: str) -> None:
-    options = options_on(DEVICE, variant)
+def cache_on_device() -> tuple[LayerCache, list[Tensor]]:
+    """Return a cache with keys and values of four sequences, and their places."""
     plain, places, _, _ = filled_cache(LENGTHS, block=PAGE)
     cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE)
     cache.keys.copy_(plain.keys)
     cache.values.copy_(plain.values)
+    return cache, places
+
+
+@pytest.mark.parametrize("variant", ["plain", "all"])
+def test_attention_of_a_step_without_prefill(variant: str, computed_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that is not set to zero beforehand is zero in unused rows; there is room for more sequences than rows."""
+    options, (cache, places) = options_on(DEVICE, variant), cache_on_device()
+    tables, lengths = torch.zeros(6, 10, dtype=torch.int64), torch.tensor([40, 0, 61, 0, 0, 0])
+    for index in (0, 2):
+        pages = places[index][::PAGE] // PAGE
+        tables[index, : len(pages)] = pages
+    owners = torch.arange(4)
+    made = (tables, lengths, torch.zeros(0, 4, dtype=torch.int64), owners, (lengths[:4] - 1).clamp(min=0))
+    query = numbers(HEADS, 4, DIM)
+    empty = torch.empty
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "empty", lambda *shape, **options: empty(*shape, **options).fill_(-7))
+        rows = PaddedRows(*(tensor.to(DEVICE) for tensor in made), PAGE, 16)
+        found = padded_attention(query, cache, rows, options)
+    table = torch.zeros(2, 64, dtype=torch.int64)
+    for row, index in enumerate((0, 2)):
+        table[row, : LENGTHS[index]] = places[index]
+    alone = DecodeRows(table.to(DEVICE), torch.tensor([40, 61], device=DEVICE))
+    same(found[:, ::2], decode.decode_attention(query[:, ::2].contiguous(), cache, alone, options), computed_by)
+    if computed_by == "kernels":
+        assert not found[:, 1::2].any()
+
+
+@pytest.mark.parametrize("variant", ["plain", "all"])
+def test_attention(variant: str, computed_by: str) -> None:
+    options, (cache, places) = options_on(DEVICE, variant), cache_on_device()
     query = numbers(HEADS, ROWS, DIM)
     found = padded_attention(query, cache, padded(places), options)
     assert found.isfinite().all()
