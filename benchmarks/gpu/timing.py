@@ -273,7 +273,7 @@ def _write(setting: Setting, bandwidth: float) -> list[Figures]:
                     0,
                     bandwidth,
                 ),
-                "torch_us": microseconds(setting, lambda c=cache, t=targets: c._write(t, *new)),
+                "torch_us": microseconds(setting, lambda c=cache, t=targets: c.write(t, *new)),
             }
         )
     return found
