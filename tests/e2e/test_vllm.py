@@ -2,14 +2,18 @@
 
 import json
 import os
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
+import httpx
 import pytest
-from running_server import RunningServer, client, ok, until, upload
+from running_server import ADMIN_KEY, RunningServer, clean_environment, client, ok, until, upload
 from tiny_models import add_adapter, greedy, make_model
 from tokenizers import Tokenizer
 
@@ -193,3 +197,57 @@ if __name__ == "__main__":
     report = asyncio.run(tiny_check.run(arguments, Path(sys.argv[1])))
     print(json.dumps(dataclasses.asdict(report)))
 """
+
+
+def test_it_is_reached_by_mutual_tls_alone(tiny: Tiny, vllm_environment: dict[str, str], tmp_path: Path) -> None:
+    """The engine shows its certificate and asks for one, as our own does."""
+    loragate = [sys.executable, "-m", "loragate.cli.main"]
+    certs = tmp_path / "certs"
+    subprocess.run([*loragate, "certs", str(certs), "--engine", "127.0.0.1"], check=True)
+    address, port, grpc_port = (_free_address() for _ in range(3))
+    common = clean_environment() | {"LORAGATE_DATA_DIR": str(tmp_path / "data"), "LORAGATE_ADMIN_KEY": ADMIN_KEY}
+    of_engine = vllm_environment | {
+        "LORAGATE_ENGINE__LISTEN": address,
+        "LORAGATE_TLS_CERT": str(certs / "127.0.0.1.pem"),
+        "LORAGATE_TLS_KEY": str(certs / "127.0.0.1.key"),
+        "LORAGATE_TLS_CLIENT_CA": str(certs / "ca.pem"),
+    }
+    of_gateway = {
+        "LORAGATE_ENGINE_TARGET": address,
+        "LORAGATE_ENGINE_CA": str(certs / "ca.pem"),
+        "LORAGATE_ENGINE_CLIENT_CERT": str(certs / "client.pem"),
+        "LORAGATE_ENGINE_CLIENT_KEY": str(certs / "client.key"),
+    }
+    ports = ["--port", port.rpartition(":")[2], "--grpc-port", grpc_port.rpartition(":")[2]]
+    gateway = subprocess.Popen([*loragate, "gateway", *ports], env=common | of_gateway)
+    engine = subprocess.Popen([*loragate, "engine", "--model", str(tiny.base)], env=common | of_engine)
+    try:
+        until(lambda: _is_ready(f"http://{port}"), 600)
+        with client(f"http://{port}", ADMIN_KEY) as admin:
+            tenant = ok(admin.post("/admin/v1/tenants", json={"name": "acme"}))
+            key = ok(admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "test"}))["secret"]
+        with client(f"http://{port}", key) as acme:
+            ok(upload(acme, "a", tiny.adapters["a"]))
+            answer = ok(acme.post("/v1/completions", json={"model": "a"} | GREEDY))
+        assert answer["choices"][0]["text"] == text_of(tiny, "a", PROMPT)
+        authority = (certs / "ca.pem").read_bytes()
+        for credentials in (None, grpc.ssl_channel_credentials(authority)):
+            made = grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address)
+            with made as channel, pytest.raises(grpc.FutureTimeoutError):
+                grpc.channel_ready_future(channel).result(5)
+    finally:
+        for process in (gateway, engine):
+            process.terminate()
+            process.wait(60)
+
+
+def _free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz").is_success
+    except httpx.HTTPError:
+        return False
