@@ -110,6 +110,7 @@ def test_a_demo_built_from_the_recipe_is_as_good(tmp_path: Path) -> None:
             check_adapter(built, tenant.name, adapter, held_out_questions, least=250)
 
 
+@pytest.mark.long
 def test_the_base_ends_its_replies_to_any_question(demo: DemoAssets) -> None:
     chat = GreedyChat(demo.model_dir, max_new_tokens=300)
     odd = [

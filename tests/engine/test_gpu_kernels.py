@@ -59,6 +59,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.long
 def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: list[str]) -> None:
     model = make_model(architecture, **SMALL)
     adapters = {

@@ -287,16 +287,12 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
         with pytest.raises(EngineUnavailable):
             async for _ in deltas:
                 pass
-    spawn()
+    process = spawn()
     await until(lambda: engine.ready)
     assert await tokens_of(engine, submit(digests["a"])) == greedy(tiny.model, PROMPT, 8, tiny.adapters["a"])
     assert source.opened.count(digests["a"]) == 2, "it was fetched again, because it had left the disk"
 
-
-async def test_sigterm_ends_it_cleanly(spawn, client) -> None:  # type: ignore[no-untyped-def]
-    engine, _ = client
-    process = spawn()
-    await until(lambda: engine.ready)
+    # SIGTERM ends it cleanly
     process.terminate()
     assert await asyncio.to_thread(process.wait, 20) == 0
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from thinned import thinned
 
 from loragate.adapter_store.auth.installation import read_fact, write_fact
 from loragate.adapter_store.database.database import Database
@@ -29,6 +30,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
+@pytest.mark.parametrize("backend", thinned(["sqlite", "postgres"], fast={"postgres"}))
 async def test_three_processes_lose_no_update(database_url: str) -> None:
     processes = [
         await asyncio.create_subprocess_exec(sys.executable, "-c", COUNT, database_url, str(ROUNDS)) for _ in range(3)

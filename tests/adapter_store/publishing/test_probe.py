@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thinned import thinned
 
 from loragate.adapter_store.adapters.adapter import AdapterStatus, AliasTarget, VersionStatus
 from loragate.adapter_store.adapters.filter import AdapterFilter
@@ -190,6 +191,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.parametrize("backend", thinned(["sqlite", "postgres"], fast={"postgres"}))
 async def test_concurrent_publishing_processes_get_distinct_numbers(
     world: Any, database_url: str, blob_url: str, tmp_path: Path
 ) -> None:

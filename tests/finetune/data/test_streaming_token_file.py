@@ -188,6 +188,7 @@ def test_another_process_never_sees_half_a_sequence(writer: StreamingTokenWriter
         assert reader.stdout.read() == f"{SEQUENCES}\n"
 
 
+@pytest.mark.long
 def test_several_loaders_share_a_file_that_grows(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
     """They wait when there is nothing, and end when the file is closed: everything is read, and nothing twice."""
     loader = DataLoader(

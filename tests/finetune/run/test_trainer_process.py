@@ -71,6 +71,7 @@ def test_an_assignment_survives_json(assignment: Assignment, tmp_path: Path) -> 
     assert Assignment.from_document(json.loads(json.dumps(assignment.to_document()))) == assignment
 
 
+@pytest.mark.long
 def test_a_run_reports_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, list[TrainerMessage]]) -> None:
     folder, news = whole
     assert isinstance(news[-1], Finished)

@@ -116,6 +116,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.long
 def test_a_kernel_that_spills_is_rejected() -> None:
     folder = Path(__file__).parent
     done = run(f"""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.panel.world import World
 
 
+@pytest.mark.long
 def test_a_text_gets_bars(signed_in: Callable[..., Page], world: World) -> None:
     """The engine's logits are 3 and -4."""
     world.upload("tickets", seed=41, labels=("<b>billing</b>", "technical"))
