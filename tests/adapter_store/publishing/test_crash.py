@@ -24,7 +24,7 @@ from loragate.adapter_store.timestamps import utc_now
 from loragate.v1 import engine_pb2
 
 SECRET = b"k" * 32
-FILES = thinned([(what, kind) for what in ("file", "parts") for kind in ("disk", "s3")], fast={("file", "disk")})
+FILES = [(what, kind) for what in ("file", "parts") for kind in ("disk", "s3")]
 # Forks a process for each `stride`-th number of steps that it may take before it dies, until one finishes. A step is a
 # call that changes the disk, a SQL statement or a commit.
 PROGRAM = """
@@ -227,6 +227,7 @@ async def _after_recovery(site: tuple[Path, str], tenant_id: str, upload: Any) -
         await store.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "kind"), FILES)
 async def test_a_file_killed_at_any_step(what: str, sites: Any, make_upload: Any, tmp_path: Path) -> None:
     upload = make_upload()

@@ -154,6 +154,7 @@ async def test_a_file_that_was_deleted_meanwhile_is_reported(world: World) -> No
     assert (done.error.code, done.error.param) == ("file_not_found", "training_file")
 
 
+@pytest.mark.long
 async def test_an_adapter_that_the_engine_rejects_is_not_registered_nor_its_checkpoints(world: World) -> None:
     tried = 0
 

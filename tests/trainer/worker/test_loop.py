@@ -332,6 +332,7 @@ async def test_a_quiet_tenant_does_not_wait_for_a_busy_one(world: World) -> None
         assert done.count(RequestStatus.DONE) < len(done) / 4
 
 
+@pytest.mark.long
 async def test_a_large_request_gives_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has 200 steps of 64 rows; what comes after it began does not wait for its end."""
     large, small = await world.client(0), await world.client(1)
