@@ -29,6 +29,13 @@ class RmsNorm:
             return cpu_norm.rms_norm(x, weight, self.eps, self.shift)
         return self.reference(x, weight)
 
+    def of_sum(self, x: Tensor, added: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return x + added and its norm, as they are one after the other; on a GPU in one launch."""
+        if gpu.serves(x.device) and (x.shape, x.dtype) == (added.shape, added.dtype):
+            return gpu_norm.add_rms_norm(x, added, weight, self.eps, self.shift, self.rounds_first)
+        total = x + added
+        return total, self(total, weight)
+
     def reference(self, x: Tensor, weight: Tensor) -> Tensor:
         """Compute the same in torch."""
         numbers = x.float()

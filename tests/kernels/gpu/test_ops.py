@@ -15,7 +15,7 @@ from loragate.kernels.gpu.gated import gated
 from loragate.kernels.gpu.grouped_experts import ExpertSlots, grouped_linear, route_on_device, tiling_for
 from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.gpu.prefill_attention import prefill_attention
-from loragate.kernels.gpu.rms_norm import rms_norm
+from loragate.kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from loragate.kernels.gpu.rotary import rotate
 from loragate.kernels.gpu.segmented_lora import add_segments
 from loragate.kernels.gpu.slot_tables import SlotTable
@@ -123,6 +123,16 @@ def test_norm() -> None:
 
     def norm(x: Tensor) -> Tensor:
         return rms_norm(x * 2, weight, kind.eps, kind.shift, kind.rounds_first) + 1
+
+    assert torch.equal(compiled(norm)(numbers(2, 3, 24)), norm(numbers(2, 3, 24)))
+
+
+def test_norm_of_a_sum() -> None:
+    kind, weight, added = RmsNorm(1e-6), numbers(24), numbers(2, 3, 24)
+
+    def norm(x: Tensor) -> Tensor:
+        total, out = add_rms_norm(x * 2, added, weight, kind.eps, kind.shift, kind.rounds_first)
+        return total + out
 
     assert torch.equal(compiled(norm)(numbers(2, 3, 24)), norm(numbers(2, 3, 24)))
 
