@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.layers import attention, experts, lora_parameter, quantization, rotary
+from loragate.engine.layers import attention, experts, lora_parameter, quantization, residual, rotary
 from loragate.engine.layers import gated_mlp as gated
 from loragate.engine.layers import rms_norm as norms
 from loragate.engine.layers.classifier_head import ClassifierHeads
@@ -179,6 +179,10 @@ def prepare(model: PreTrainedModel, *, batch_invariant: bool = False) -> BaseMod
         if norm is not None:
             modules[name] = norm
             _replace(model, name, norm)
+    if gpu.serves(parameter.device):
+        for name, layer in traced.residual.items():
+            following = modules.get(layer.following or "")
+            residual.fuse(modules[name], layer.parts, following if isinstance(following, norms.FusedNorm) else None)
     model.set_attn_implementation(attention.IMPLEMENTATION)
     model.set_experts_implementation(experts.IMPLEMENTATION)
     return BaseModel(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from loragate.engine.layers.lora_linear import is_linear
+from loragate.engine.model.tracing_layers import ResidualLayer, ResidualLayers
 from loragate.engine.model.tracing_mixtures import BareWeights, check_experts, recording_experts
 from loragate.engine.model.tracing_rows import RowwiseModules
 
@@ -39,6 +40,8 @@ class Trace:
     bare_weights: list[str] = field(default_factory=list)
     # embeddings and norms, and the dimension of their input that counts rows
     rowwise: dict[str, int] = field(default_factory=dict)
+    # decoder layers whose sums are known
+    residual: dict[str, ResidualLayer] = field(default_factory=dict)
 
 
 def trace(model: PreTrainedModel) -> Trace:
@@ -51,17 +54,20 @@ def trace(model: PreTrainedModel) -> Trace:
     tokens = torch.arange(PROBE_ROWS, device=device)[None]
     bare = BareWeights(list(_bare_weights(model)), PROBE_ROWS)
     rowwise = RowwiseModules(PROBE_ROWS)
+    layers = ResidualLayers(lambda module: any(layer.module is module for layer in result.attention))
     with (
         _recording(linears, calls),
         _recording_attention(model, result),
         recording_experts(model, result.experts, PROBE_ROWS),
         rowwise.recording(model),
+        layers.recording(model),
         torch.inference_mode(),
         bare,
     ):
         model(input_ids=tokens, position_ids=tokens, use_cache=False)
     result.bare_weights = bare.found
     result.rowwise = rowwise.found
+    result.residual = layers.found
     if not result.attention:
         raise RuntimeError("its attention does not go through transformers' attention interface")
     result.groups = _group(calls)

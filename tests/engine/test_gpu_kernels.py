@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from loragate.engine.local import LocalEngine
 from loragate.engine.startup import recorded_steps, recording_check, self_check
 from loragate.kernels import gpu, segmented_experts, segmented_lora
-from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary
+from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rms_norm, rotary
 
 ADAPTERS = {
     "r4": {"r": 4},
@@ -53,7 +53,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(decode_attention, "attend_into", lambda *a: (seen.append("attention"), attend(*a))[1])
     monkeypatch.setattr(prefill_attention, "_attend", lambda *a: (seen.append("prefill"), prefill(*a))[1])
     monkeypatch.setattr(segmented_lora, "add_segments", lambda *a: (seen.append("lora"), add(*a))[1])
-    turn, gate = rotary.rotate, gated.gated
+    turn, gate, add_norm = rotary.rotate, gated.gated, rms_norm.add_rms_norm
+    monkeypatch.setattr(rms_norm, "add_rms_norm", lambda *a: (seen.append("sum"), add_norm(*a))[1])
     monkeypatch.setattr(rotary, "rotate", lambda *a: (seen.append("rotary"), turn(*a))[1])
     monkeypatch.setattr(gated, "gated", lambda *a: (seen.append("gated"), gate(*a))[1])
     return seen
@@ -67,7 +68,17 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
         for seed, (name, options) in enumerate(ADAPTERS.items())
     }
     check(model, adapters, [None, *adapters, "r64"], tmp_path)
-    assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated"}
+    assert set(launches) - {"sum"} == {"attention", "prefill", "lora", "rotary", "gated"}
+    assert ("sum" in launches) == (architecture != "gemma2")
+
+
+def test_an_adapter_with_its_own_norms_equals_peft(tmp_path: Path, launches: list[str]) -> None:
+    """Its norms replace those that are computed with the sums before them."""
+    model = make_model("llama", num_hidden_layers=1)
+    norms = ["post_attention_layernorm", "norm"]
+    adapters = {"norms": add_adapter(model, tmp_path / "norms", 3, r=4, modules_to_save=norms)}
+    check(model, adapters, [None, "norms"], tmp_path)
+    assert "sum" in launches
 
 
 def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +91,7 @@ def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], mo
     engine = check(model, adapters, [None, *adapters], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=8)
     assert engine.core.graphs.replayed > 0
     assert engine.core.graphs.launched == 0
-    assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated"}
+    assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated", "sum"}
 
 
 @pytest.mark.long

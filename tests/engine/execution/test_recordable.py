@@ -115,9 +115,9 @@ def on_device(base: BaseModel) -> BaseModel:
     return base
 
 
-def make_graphs(family: str, folder: Path, patch: pytest.MonkeyPatch) -> StepGraphs:
+def make_graphs(family: str, folder: Path, patch: pytest.MonkeyPatch, **overrides: Any) -> StepGraphs:
     """Return graphs of a model on the device, which are still to be recorded."""
-    base = on_device(prepare(make_model(family).to(torch.bfloat16)))
+    base = on_device(prepare(make_model(family, **overrides).to(torch.bfloat16)))
     config = EngineConfig("", "", folder, max_batch_tokens=160, max_batch_size=40)
     base.reserve(4, 16)
     base.allocate_cache(64)
@@ -150,6 +150,61 @@ def test_every_size_is_launched_without_reading_from_the_host(
     graphs.record(record)
     assert graphs.counters.failed == 0
     assert graphs.counters.recorded == 2 * len(sizes(160, 40))
+
+
+class LaunchedOperators(TorchDispatchMode):
+    """Lists the operators that compute something; one of ours may be several launches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if not func.is_view and name not in ("empty", "new_empty", "_unsafe_view", "detach"):
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+LLAMA_LAYER = [
+    *("linear", "segmented_lora", "rotate", "write_cache", "decode_attention"),
+    *("linear", "segmented_lora", "add_rms_norm"),
+    *("linear", "segmented_lora", "gated", "linear", "segmented_lora", "add_rms_norm"),
+]
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_launches_of_a_decode_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sum is launched with the norm that reads it, even if that is the next layer's or the final one."""
+    found = launched("llama", tmp_path, monkeypatch)
+    layers = found.index("rms_norm") + 1
+    assert found[layers : found.index("index")] == 3 * LLAMA_LAYER
+    assert "add" not in found
+    assert found.count("rms_norm") == 1
+
+
+@pytest.mark.usefixtures("kernels")
+def test_sums_behind_a_norm_are_launched_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = launched("gemma2", tmp_path, monkeypatch)
+    assert found.count("add") == 2 * 3
+    assert "add_rms_norm" not in found
+
+
+def launched(family: str, folder: Path, patch: pytest.MonkeyPatch) -> list[str]:
+    """Return the operators of the recorded step of one token, with adapters."""
+    graphs = make_graphs(family, folder, patch)
+
+    def record(launches: Launches) -> Launches:
+        launches()  # creates what is created once
+        with LaunchedOperators() as found:
+            launches()
+        return lambda: names.extend(found.names)
+
+    names: list[str] = []
+    graphs.record(record)
+    shape = min((shape for shape, _ in graphs.recordings), key=lambda shape: shape.rows)
+    graphs._recordings[shape, True].replay()
+    return names
 
 
 class MemoryRead(TorchDispatchMode):
