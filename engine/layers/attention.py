@@ -4,6 +4,7 @@ The function registered here gets the arguments of a model's attention layer: sc
 keyword arguments. No mask function is registered, so transformers passes no mask.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,12 +12,24 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from loragate.engine.layers.forward_context import ForwardContext
+from loragate.kernels import gpu
 from loragate.kernels.attention_rows import AttentionOptions
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import decode_attention, padded_attention, prefill_attention, write_kv
 
+if gpu.available():
+    from loragate.kernels.gpu import rotary as gpu_rotary
+
 IMPLEMENTATION = "loragate_paged"
 _STATE = "_loragate_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Queries and keys that are still to be rotated, and the memory for the result, which the layer passes on."""
+
+    given: tuple[Tensor, Tensor, Tensor, Tensor]  # query, key, cos, sin, as of `kernels.rotary.rotate`
+    out: tuple[Tensor, Tensor]
 
 
 class AttentionState:
@@ -25,6 +38,18 @@ class AttentionState:
     def __init__(self, context: ForwardContext, cache: LayerCache) -> None:
         self.context = context
         self.cache = cache
+        self.rotation: Rotation | None = None
+
+    def write(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Write the step's keys and values, and before it rotate queries and keys that are not yet rotated."""
+        rotation, self.rotation = self.rotation, None
+        places = self.context.batch.write_places
+        if rotation is None:
+            write_kv(self.cache, places, key[0], value[0])
+        else:
+            assert query is rotation.out[0], "the layer computed with queries before they were rotated"
+            assert key is rotation.out[1], "the layer computed with keys before they were rotated"
+            gpu_rotary.rotate_and_write(rotation.out, *rotation.given, self.cache, places, value[0])
 
 
 def attach(module: nn.Module, state: AttentionState) -> None:
@@ -59,8 +84,8 @@ def paged_attention(
         softcap=softcap,
         sinks=s_aux,
     )
+    state.write(query, key, value)
     query = query[0]
-    write_kv(cache, batch.write_places, key[0], value[0])
     if batch.padded is not None:
         return padded_attention(query, cache, batch.padded, options).transpose(0, 1)[None], None
     parts = []

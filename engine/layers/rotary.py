@@ -2,9 +2,13 @@
 
 Model families call a function of their module for it. If that function computes the same as ours, to the last bit, the
 layer's `forward` is bound to ours. The module itself is not changed, because other models may use it.
+
+If a layer passes what it rotated straight on to attention, nothing is launched before: the launch that writes keys and
+values to the cache rotates as well.
 """
 
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -12,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
+from loragate.engine.layers.attention import Rotation, attention_state
 from loragate.kernels import gpu, rotary
 
 if gpu.available():
@@ -21,19 +26,33 @@ _NAME = "apply_rotary_pos_emb"
 _DIM = 8
 
 
-def fuse(attention: nn.Module) -> bool:
-    """Make the layer rotate its queries and keys in one launch, if it does so in a known way; return whether it
-    does."""
+def fuse(attention: nn.Module, *, passes_on: bool = False) -> bool:
+    """Make the layer rotate its queries and keys in one launch, if it does so in a known way; return whether it does.
+
+    If it `passes_on` what it rotated (see `model.tracing_rotary`), that is the launch that writes to the cache.
+    """
+    function = rotation_of(attention)
+    if not _is_known(function):
+        return False
+    bind(attention, partial(_rotate_later, attention) if passes_on else _rotate)
+    return True
+
+
+def rotation_of(attention: nn.Module) -> Callable[..., Any] | None:
+    """Return the function by which the layer's `forward` rotates queries and keys, or None."""
     forward = type(attention).forward
     if not isinstance(forward, FunctionType) or _NAME not in forward.__code__.co_names:
-        return False
-    if not _is_known(forward.__globals__.get(_NAME)):
-        return False
-    names = {**forward.__globals__, _NAME: _rotate}
+        return None
+    return forward.__globals__.get(_NAME)
+
+
+def bind(attention: nn.Module, function: Callable[..., Any]) -> None:
+    """Make the layer's `forward` rotate by another function."""
+    forward = type(attention).forward
+    names = {**forward.__globals__, _NAME: function}
     bound = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
     bound.__kwdefaults__ = forward.__kwdefaults__
     attention.forward = MethodType(bound, attention)
-    return True
 
 
 def host_reads(config: PreTrainedConfig) -> str | None:
@@ -53,6 +72,13 @@ def host_reads(config: PreTrainedConfig) -> str | None:
 
 def _rotate(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return kernel.rotate(query, key, cos, sin)
+
+
+def _rotate_later(attention: nn.Module, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Return memory that the layer's attention fills."""
+    out = kernel.unfilled(query, key)
+    attention_state(attention).rotation = Rotation((query, key, cos, sin), out)
+    return out
 
 
 @torch.inference_mode()

@@ -203,7 +203,7 @@ def prepare(model: PreTrainedModel, *, batch_invariant: bool = False) -> BaseMod
 def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module]) -> None:
     """Replace parts that take many launches by parts that take one, where the model's computation is known."""
     for layer in traced.attention:
-        rotary.fuse(layer.module)
+        rotary.fuse(layer.module, passes_on=layer.passes_on_rotated)
     for names in traced.groups:
         name = names[0].rpartition(".")[0]
         how = gated.recognize(

@@ -13,6 +13,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from loragate.engine.layers.lora_linear import is_linear
 from loragate.engine.model.tracing_layers import ResidualLayer, ResidualLayers
 from loragate.engine.model.tracing_mixtures import BareWeights, check_experts, recording_experts
+from loragate.engine.model.tracing_rotary import RotatedStates
 from loragate.engine.model.tracing_rows import RowwiseModules
 
 _TRACE = "loragate_trace"
@@ -27,6 +28,7 @@ class AttentionLayer:
     kv_heads: int
     key_dim: int
     value_dim: int
+    passes_on_rotated: bool = False  # queries and keys, from their rotation to attention
 
 
 @dataclass(slots=True)
@@ -54,13 +56,15 @@ def trace(model: PreTrainedModel) -> Trace:
     tokens = torch.arange(PROBE_ROWS, device=device)[None]
     bare = BareWeights(list(_bare_weights(model)), PROBE_ROWS)
     rowwise = RowwiseModules(PROBE_ROWS)
+    rotated = RotatedStates()
     layers = ResidualLayers(lambda module: any(layer.module is module for layer in result.attention))
     with (
         _recording(linears, calls),
-        _recording_attention(model, result),
+        _recording_attention(model, result, rotated),
         recording_experts(model, result.experts, PROBE_ROWS),
         rowwise.recording(model),
         layers.recording(model),
+        rotated.recording(model),
         torch.inference_mode(),
         bare,
     ):
@@ -120,11 +124,12 @@ def _recording(linears: dict[str, nn.Module], calls: list[tuple[str, Tensor]]) -
 
 
 @contextmanager
-def _recording_attention(model: PreTrainedModel, result: Trace) -> Iterator[None]:
+def _recording_attention(model: PreTrainedModel, result: Trace, rotated: RotatedStates) -> Iterator[None]:
     """Replace attention: record the shapes, and return values of the right shape."""
 
     def record(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Any:
-        result.attention.append(AttentionLayer(module, key.shape[1], key.shape[-1], value.shape[-1]))
+        passes_on = rotated.passes_on(module, query, key)
+        result.attention.append(AttentionLayer(module, key.shape[1], key.shape[-1], value.shape[-1], passes_on))
         heads = query.shape[1] // value.shape[1]
         return value.repeat_interleave(heads, dim=1).transpose(1, 2).contiguous(), None
 

@@ -41,24 +41,34 @@ def write_kernel(  # type: ignore[no-untyped-def]
     VALUE_DIM: tl.constexpr,
     FORMAT: tl.constexpr,
 ):
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    row, head = tl.program_id(0).to(tl.int64), (tl.program_id(1) + tl.arange(0, 1)).to(tl.int64)[:, None]
     at = head * places + tl.load(targets + row)
-    _write(new_keys + head * key_head_stride + row * key_row_stride, keys, key_scales, at, KEY_DIM, FORMAT)
-    _write(new_values + head * value_head_stride + row * value_row_stride, values, value_scales, at, VALUE_DIM, FORMAT)
+    there = head >= 0  # always
+    key = load_heads(new_keys + head * key_head_stride + row * key_row_stride, there, KEY_DIM)
+    store_heads(key, keys, key_scales, at, there, KEY_DIM, FORMAT)
+    value = load_heads(new_values + head * value_head_stride + row * value_row_stride, there, VALUE_DIM)
+    store_heads(value, values, value_scales, at, there, VALUE_DIM, FORMAT)
 
 
 @triton.jit
-def _write(source, target, scales, at, DIM: tl.constexpr, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
-    d = tl.arange(0, triton.next_power_of_2(DIM))
-    numbers = tl.load(source + d, mask=d < DIM, other=0.0)
+def load_heads(sources, there, DIM: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the numbers of some heads [heads, DIM, rounded up to a power of two] from `sources` [heads, 1]."""
+    d = tl.arange(0, triton.next_power_of_2(DIM))[None]
+    return tl.load(sources + d, mask=there & (d < DIM), other=0.0)
+
+
+@triton.jit
+def store_heads(numbers, target, scales, at, there, DIM: tl.constexpr, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Store the numbers of some heads at the places `at` [heads, 1] of the cache, where `there`."""
+    d = tl.arange(0, triton.next_power_of_2(DIM))[None]
     if FORMAT == _PLAIN:
-        tl.store(target + at * DIM + d, numbers, mask=d < DIM)
+        tl.store(target + at * DIM + d, numbers, mask=there & (d < DIM))
     else:
         numbers = numbers.to(tl.float32)
-        scale = scale_for(numbers, FORMAT)
-        tl.store(scales + at, scale)
+        scale = scale_for(numbers, FORMAT)[:, None]
+        tl.store(scales + at, scale, mask=there)
         scaled = tl.div_rn(numbers, tl.where(scale > 0, scale, 1.0))
-        tl.store(target + at * DIM + d, quantized(scaled, FORMAT), mask=d < DIM)
+        tl.store(target + at * DIM + d, quantized(scaled, FORMAT), mask=there & (d < DIM))
 
 
 def write(cache: "LayerCache", targets: Tensor, keys: Tensor, values: Tensor) -> None:

@@ -69,11 +69,11 @@ def scaled(products, factor, scales, place, there, FORMAT: tl.constexpr):  # typ
 
 @triton.jit
 def scale_for(numbers, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the divisor that brings the largest of some float32 numbers to the end of the range; NaN if any of them
-    is."""
+    """Return the divisor [rows] that brings the largest of each row of float32 numbers to the end of the range; NaN if
+    any of them is."""
     largest = 127.0 if FORMAT == _INT8 else 448.0
-    scale = tl.div_rn(tl.max(tl.abs(numbers)), largest)
-    return tl.where(tl.sum((numbers != numbers).to(tl.int32)) > 0, float("nan"), scale)
+    scale = tl.div_rn(tl.max(tl.abs(numbers), axis=1), largest)
+    return tl.where(tl.sum((numbers != numbers).to(tl.int32), axis=1) > 0, float("nan"), scale)
 
 
 @triton.jit

@@ -53,9 +53,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(decode_attention, "attend_into", lambda *a: (seen.append("attention"), attend(*a))[1])
     monkeypatch.setattr(prefill_attention, "_attend", lambda *a: (seen.append("prefill"), prefill(*a))[1])
     monkeypatch.setattr(segmented_lora, "add_segments", lambda *a: (seen.append("lora"), add(*a))[1])
-    turn, gate, add_norm = rotary.rotate, gated.gated, rms_norm.add_rms_norm
+    turn, gate, add_norm = rotary.rotate_and_write, gated.gated, rms_norm.add_rms_norm
     monkeypatch.setattr(rms_norm, "add_rms_norm", lambda *a: (seen.append("sum"), add_norm(*a))[1])
-    monkeypatch.setattr(rotary, "rotate", lambda *a: (seen.append("rotary"), turn(*a))[1])
+    monkeypatch.setattr(rotary, "rotate_and_write", lambda *a: (seen.append("rotary"), turn(*a))[1])
     monkeypatch.setattr(gated, "gated", lambda *a: (seen.append("gated"), gate(*a))[1])
     return seen
 

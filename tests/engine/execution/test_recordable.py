@@ -167,7 +167,7 @@ class LaunchedOperators(TorchDispatchMode):
 
 
 LLAMA_LAYER = [
-    *("linear", "segmented_lora", "rotate", "write_cache", "decode_attention"),
+    *("linear", "segmented_lora", "rotate_and_write", "decode_attention"),
     *("linear", "segmented_lora", "add_rms_norm"),
     *("linear", "segmented_lora", "gated", "linear", "segmented_lora", "add_rms_norm"),
 ]
@@ -175,7 +175,8 @@ LLAMA_LAYER = [
 
 @pytest.mark.usefixtures("kernels")
 def test_the_launches_of_a_decode_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sum is launched with the norm that reads it, even if that is the next layer's or the final one."""
+    """Each sum is launched with the norm that reads it, even if that is the next layer's or the final one, and keys
+    are rotated where they are written."""
     found = launched("llama", tmp_path, monkeypatch)
     layers = found.index("rms_norm") + 1
     assert found[layers : found.index("index")] == 3 * LLAMA_LAYER

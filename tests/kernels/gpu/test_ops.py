@@ -16,7 +16,7 @@ from loragate.kernels.gpu.grouped_experts import ExpertSlots, grouped_linear, ro
 from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.gpu.rms_norm import add_rms_norm, rms_norm
-from loragate.kernels.gpu.rotary import rotate
+from loragate.kernels.gpu.rotary import rotate, rotate_and_write, unfilled
 from loragate.kernels.gpu.segmented_lora import add_segments
 from loragate.kernels.gpu.slot_tables import SlotTable
 from loragate.kernels.kv_cache import LayerCache
@@ -152,3 +152,20 @@ def test_rotary() -> None:
         return queries + keys
 
     assert torch.equal(compiled(turn)(numbers(1, 2, 3, 8)), turn(numbers(1, 2, 3, 8)))
+
+
+@pytest.mark.parametrize("storage", [None, torch.int8], ids=str)
+def test_rotary_with_the_write(storage: torch.dtype | None) -> None:
+    (ours, _), (expected, _) = cache_of(storage), cache_of(storage)
+    key, angles, values = numbers(1, KV_HEADS, 2, DIM), numbers(1, 2, DIM), numbers(KV_HEADS, 2, DIM)
+    targets = torch.tensor([250, 3], device=DEVICE)
+
+    def turn(cache: LayerCache, query: Tensor) -> Tensor:
+        out = unfilled(query, key)
+        rotate_and_write(out, query * 2, key, angles, angles, cache, targets, values)
+        return out[0] + out[1].sum()
+
+    query = numbers(1, HEADS, 2, DIM)
+    assert torch.equal(compiled(turn)(ours, query), turn(expected, query))
+    for part, other in zip(ours.stored, expected.stored, strict=True):
+        assert torch.equal(part, other)
