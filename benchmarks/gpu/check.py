@@ -122,6 +122,15 @@ def _norm(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Di
         weight = setting.numbers(setting.sizes.hidden, dtype=dtype)
         out = rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first)
         yield "rms norm", out.double() - kind.reference(x, weight).double(), tolerance
+        added = setting.numbers(9, setting.sizes.hidden, dtype=dtype)
+        both = rms_norm.add_rms_norm(x, added, weight, kind.eps, kind.shift, kind.rounds_first)
+        total = x + added if setting.on_gpu else both[0]  # the interpreter truncates bfloat16
+        norm = rms_norm.rms_norm(total, weight, kind.eps, kind.shift, kind.rounds_first)
+        yield (
+            "rms norm of a sum, against two launches",
+            torch.cat(both).double() - torch.cat([total, norm]).double(),
+            0.0,
+        )
 
 
 def _gated(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
@@ -156,6 +165,23 @@ def _write(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Differenc
         yield f"write, {_storage_name(storage)}", torch.stack(different), 0.0
 
 
+def _rotary_write(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Difference]:
+    """Check that rotating and writing gives the bits of two launches."""
+    sizes = setting.sizes
+    for storage in STORAGES:
+        (ours, places), (twin, _) = (setting.cache(2, 20, dtype, storage) for _ in range(2))
+        for other, own in zip(twin.stored, ours.stored, strict=True):
+            other.copy_(own)
+        query, key, cos, sin = setting.rotary_inputs(20, sizes.head_dim, dtype)
+        value = setting.numbers(20, sizes.kv_heads, sizes.head_dim, dtype=dtype).transpose(0, 1)
+        out, turned = rotary.unfilled(query, key), rotary.rotate(query, key, cos, sin)
+        rotary.rotate_and_write(out, query, key, cos, sin, ours, places[1], value)
+        kv_write.write(twin, places[1], turned[1][0], value)
+        pairs = zip((*out, *ours.stored), (*turned, *twin.stored), strict=True)
+        different = [torch.ne(a, b).double().amax() for a, b in pairs]
+        yield f"rotary and write, {_storage_name(storage)}", torch.stack(different), 0.0
+
+
 def _options(setting: Setting) -> dict[str, AttentionOptions]:
     sinks = torch.linspace(-1, 2, setting.sizes.heads, device=setting.device)
     return {
@@ -179,7 +205,7 @@ def _storage_name(storage: torch.dtype | None) -> str:
 
 Part = Callable[[Setting, torch.dtype, float], Iterator[Difference]]
 
-_PARTS: tuple[Part, ...] = (_lora, _experts, _decode, _prefill, _norm, _gated, _rotary, _write)
+_PARTS: tuple[Part, ...] = (_lora, _experts, _decode, _prefill, _norm, _gated, _rotary, _write, _rotary_write)
 
 
 def _name(part: Part, dtype: torch.dtype) -> str:

@@ -225,9 +225,11 @@ def _norm(setting: Setting, bandwidth: float) -> Figures:
     rows, kind = max(setting.sizes.rows), RmsNorm(1e-6, rounds_first=True)
     x = setting.numbers(rows, setting.sizes.hidden, dtype=setting.dtype)
     weight = setting.numbers(setting.sizes.hidden, dtype=setting.dtype)
-    us = graph_microseconds(setting, lambda: rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first))
+    formula = weight, kind.eps, kind.shift, kind.rounds_first
+    us = graph_microseconds(setting, lambda: rms_norm.rms_norm(x, *formula))
     return {
         "rows": rows,
+        "of_a_sum_us": graph_microseconds(setting, lambda: rms_norm.add_rms_norm(x, x, *formula)),
         "torch_us": microseconds(setting, lambda: kind.reference(x, weight)),
         **launch_figures(us, 2 * x.nbytes, 4 * x.numel(), bandwidth),
     }
@@ -248,8 +250,12 @@ def _rotary(setting: Setting, bandwidth: float) -> Figures:
     rows = max(setting.sizes.rows)
     inputs = setting.rotary_inputs(rows, setting.sizes.head_dim, setting.dtype)
     us = graph_microseconds(setting, lambda: rotary.rotate(*inputs))
+    cache, places = setting.cache(rows, 16, setting.dtype)
+    out, targets = rotary.unfilled(*inputs[:2]), places[:, 0].contiguous()
+    write = partial(rotary.rotate_and_write, out, *inputs, cache, targets, inputs[1][0])
     return {
         "rows": rows,
+        "with_the_write_us": graph_microseconds(setting, write),
         "torch_us": microseconds(setting, lambda: rotate_in_torch(*inputs)),
         **launch_figures(us, 2 * sum(x.nbytes for x in inputs[:2]), 3 * sum(x.numel() for x in inputs[:2]), bandwidth),
     }
