@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -37,6 +39,13 @@ found["loops"] = report("--loops")
 ahead.BOUNDS = Path(BOUNDS)
 found["raised"] = report("--raise")
 print(json.dumps(found))
+"""
+LOOPS = """
+import sys
+from loragate.kernels import compile as ahead
+print(ahead.place(90), flush=True)
+sys.argv = ["compile", "--loops"]
+sys.exit(ahead.main())
 """
 ALL = "import sys; from loragate.kernels.compile import main; sys.exit(main())"
 
@@ -91,6 +100,23 @@ def test_innermost_loops_keep_to_their_bounds_and_stand_in_the_docs(reports: dic
     assert set(rows) <= set((ROOT / "docs" / "performance.md").read_text().splitlines()), output
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", ["pinned", "3.6"])
+def test_innermost_loops_keep_to_their_bounds_on_every_architecture(version: str) -> None:
+    """TRITON_BESIDE names a folder that `pip install --target FOLDER --no-deps triton==3.6.0` has filled."""
+    folder = os.environ.get("TRITON_BESIDE", "")
+    if version == "3.6" and not folder:
+        pytest.skip("TRITON_BESIDE does not name a folder with Triton 3.6")
+    done = run(LOOPS, {"PYTHONPATH": folder} if version == "3.6" else {})
+    section, *rows = done.stdout.splitlines()
+    assert version in ("pinned", section.split()[1].rstrip(",")), f"found {section}"
+    sections = [section.replace("sm_90", f"sm_{arch}") for arch in ahead.ARCHITECTURES]
+    bounds = json.loads(ahead.BOUNDS.read_text())
+    assert len(rows) == len(ahead.LOOP_HEADER) + sum(len(bounds[each]) for each in sections), done.stderr
+    assert "fall below" not in done.stderr, done.stdout
+
+
 def test_a_kernel_below_its_bound_is_rejected_and_bounds_only_rise(
     bounds: Path, reports: dict[str, tuple[int, str, str]]
 ) -> None:
@@ -109,11 +135,12 @@ FIND = (
 )
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, environment: Mapping[str, str] = MappingProxyType({})) -> subprocess.CompletedProcess[str]:
     """Run outside Triton's interpreter, whether or not the project is installed."""
     script = f"{FIND}\n{script}"
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    inherited = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, env=inherited | environment, check=False)
 
 
 @pytest.mark.long
