@@ -100,7 +100,7 @@ def test_an_adapter_keeps_its_style_and_the_answer(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(3 * 3600)
 def test_a_demo_built_from_the_recipe_is_as_good(tmp_path: Path) -> None:
     built = build(tmp_path)
     check_base(built, held_out_questions, least=300)
