@@ -28,6 +28,7 @@ if gpu.available():
         route_on_device,
         tiling_for,
     )
+    from loragate.kernels.gpu.slot_tables import SlotTable
 
 _ITEM = 4  # bytes of a float32
 
@@ -120,6 +121,11 @@ class ExpertTable:
         self._places = np.zeros((1, 3), dtype=np.int64)  # by slot: rank (0 if absent), addresses of A and of B
         self._slots: ExpertSlots | None = None  # the same, for the kernels of a GPU
         self.reserved = 0  # slots
+
+    @property
+    def slots(self) -> "SlotTable | None":
+        """The addresses of the weights, for the kernels of a GPU."""
+        return None if self._slots is None else self._slots.table
 
     def reserve(self, slots: int, rank: int, linear: StackedLinear, like: Tensor) -> None:
         """On a GPU, reserve room for `slots` slots with adapters of at most this rank; see `SlotTable`.

@@ -109,13 +109,22 @@ class LoraTable:
         return self._prepared[-1]
 
 
-def join_slot_tables(tables: Iterable[LoraTable], slots: int) -> Callable[[], None]:
-    """Put the reserved tables of a GPU side by side in one memory.
+def join_slot_tables(tables: Iterable["SlotTable | None"], slots: int) -> Callable[[], None]:
+    """Put the reserved tables of a GPU that have equally many places per slot side by side in one memory.
 
     Returns a function that copies changes to the device; it must be called before any launch that reads the tables.
     """
-    reserved = [table.slots for table in tables if table.slots is not None]
-    return SlotMemory(slots, reserved, reserved[0].device).send if reserved else lambda: None
+    by_places: dict[int, list[SlotTable]] = {}
+    for table in tables:
+        if table is not None:
+            by_places.setdefault(table.places, []).append(table)
+    memories = [SlotMemory(slots, each, each[0].device) for each in by_places.values()]
+
+    def send() -> None:
+        for memory in memories:
+            memory.send()
+
+    return send
 
 
 _MAX_PREPARED = 4  # compositions: those of the body and of the head, each with and without a chunk of prefill

@@ -12,10 +12,9 @@ def to_device(numbers: Any, device: torch.device, dtype: torch.dtype | None = No
 
     A copy from pageable memory to a GPU would wait until the GPU is idle.
     """
-    host = torch.tensor(numbers, dtype=dtype)
-    if device.type == "cuda":
-        host = host.pin_memory()  # torch.tensor cannot pin memory when it is given an array
-    return host.to(device, non_blocking=True)
+    if device.type != "cuda":
+        return torch.tensor(numbers, dtype=dtype, device=device)
+    return torch.as_tensor(numbers, dtype=dtype).pin_memory().to(device, non_blocking=True)  # pinning copies
 
 
 class Readback:

@@ -95,14 +95,14 @@ class BaseModel:
 
         From then on, launches do not depend on which adapters are resident.
         """
-        for group in {*self.groups, *self.targets_by_parameter.values()}:
+        groups = {*self.groups, *self.targets_by_parameter.values()}
+        for group in groups:
             if isinstance(group, LoraGroup):
                 group.adapters.reserve(slots, rank * len(group.members), self.adapter_dtype, self.device)
             else:
                 like = torch.empty(0, dtype=self.adapter_dtype, device=self.device)
                 group.adapters.reserve(slots, rank * _BRANCHES, group.linear, like)
-        linears = {*self.groups, *(g for g in self.targets_by_parameter.values() if isinstance(g, LoraGroup))}
-        self.context.sync_tables = join_slot_tables([group.adapters for group in linears], slots)
+        self.context.sync_tables = join_slot_tables([group.adapters.slots for group in groups], slots)
 
     def allocate_cache(self, places: int, storage: torch.dtype | None = None) -> tuple[LayerCache, ...]:
         """Give every attention layer room for `places` tokens, including the null place.

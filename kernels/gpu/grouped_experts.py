@@ -180,28 +180,29 @@ class ExpertSlots:
     """Device addresses of the factors of one stacked parameter's adapters, by slot and expert."""
 
     def __init__(self, experts: int, in_features: int, out_features: int, like: Tensor) -> None:
-        self._experts, self._in, self._out = experts, in_features, out_features
-        self._table = SlotTable((out_features,), in_features, like.dtype, like.device, places=experts)
+        self._in, self._out = in_features, out_features
+        self._experts = np.arange(experts)
+        self.table = SlotTable((out_features,), in_features, like.dtype, like.device, places=experts)
 
     def put(self, slot: int, factors: "ExpertFactors") -> None:
         """Register the factors for all launches from now on; the caller keeps them alive."""
         a, b, rank = factors.a, factors.b, factors.a.shape[1]
-        fields = np.zeros((self._experts, self._table.width), dtype=np.int64)  # Python's lists would delay the step
+        fields = np.zeros((len(self._experts), self.table.width), dtype=np.int64)  # Python's lists would delay the step
         fields[:, [1, 3]] = rank
         for column, tensor, width in ((0, a, self._in), (4, b, self._out)):
-            fields[:, column] = tensor.data_ptr() + np.arange(self._experts) * (rank * width * tensor.element_size())
-        self._table.put_fields(slot, fields, rank)
+            fields[:, column] = tensor.data_ptr() + self._experts * (rank * width * tensor.element_size())
+        self.table.put_fields(slot, fields, rank)
 
     def reserve(self, slots: int, rank: int) -> None:
         """Reserve entries as `SlotTable.reserve` does."""
-        self._table.reserve(slots, rank)
+        self.table.reserve(slots, rank)
 
     def clear(self, slot: int) -> None:
-        self._table.clear(slot)
+        self.table.clear(slot)
 
     def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
         """Change the rows of `out` [routed, out] that are in the list in place, given `x` [routed, in]."""
-        add_segments(self._table, out, x, work)
+        add_segments(self.table, out, x, work)
 
 
 def grouped_linear(

@@ -1,7 +1,7 @@
 """Tables of the device addresses of resident adapters' weights, by slot: one table per fused module.
 
-The tables of all modules are side by side, so loading or evicting an adapter is one small copy rather than one per
-module.
+The tables of all linears are side by side, and so are those of all experts. Loading or evicting an adapter is one copy
+for each kind rather than one per module.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,15 @@ _ALIGNMENT = 2  # fields; kernels are compiled for addresses that are multiples 
 
 
 class SlotMemory:
-    """One row per slot with the fields of all tables: [slots, fields of all tables]."""
+    """One row per place with the fields of all tables: [places of all slots, fields of all tables].
+
+    All tables have equally many places per slot.
+    """
 
     def __init__(self, slots: int, tables: Sequence["SlotTable"], device: torch.device) -> None:
         widths = [-(-table.width // _ALIGNMENT) * _ALIGNMENT for table in tables]
-        self.fields = torch.zeros(slots, sum(widths), dtype=torch.int64, device=device)
+        self.places = tables[0].places
+        self.fields = torch.zeros(slots * self.places, sum(widths), dtype=torch.int64, device=device)
         self.used = torch.zeros(len(tables), dtype=torch.int64, device=device)
         self._tables = tables
         self._host = np.zeros(self.fields.shape, dtype=np.int64)
@@ -35,18 +39,22 @@ class SlotMemory:
         for i, table in enumerate(tables):
             table.move(self, i, sum(widths[:i]))
 
-    def write(self, slot: int, start: int, fields: Sequence[int] | npt.NDArray[np.int64]) -> None:
-        """Write fields that take effect on the device with the next `send`."""
-        self._host[slot, start : start + len(fields)] = fields
+    def write(self, slot: int, start: int, fields: npt.NDArray[np.int64]) -> None:
+        """Write fields [places, fields] that take effect on the device with the next `send`."""
+        self._host[self._rows(slot), start : start + fields.shape[1]] = fields
         self._changed.add(slot)
 
     def send(self) -> None:
         """Copy the changed rows to the device, ordered after everything launched so far, without waiting."""
         for slot in self._changed:
-            self.fields[slot].copy_(to_device(self._host[slot], self.fields.device))
+            rows = self._rows(slot)
+            self.fields[rows].copy_(to_device(self._host[rows], self.fields.device))
         if self._changed:
             self.used.copy_(to_device([table.slots_with_weights for table in self._tables], self.used.device))
         self._changed.clear()
+
+    def _rows(self, slot: int) -> slice:
+        return slice(slot * self.places, (slot + 1) * self.places)
 
 
 class SlotTable:
@@ -60,10 +68,12 @@ class SlotTable:
         self, widths: Sequence[int], in_features: int, dtype: torch.dtype, device: torch.device, places: int = 1
     ) -> None:
         self.in_features, self.dtype, self.device = in_features, dtype, device
-        self._places = places
+        self.places = places
         self._start = 0  # the start of this table within `_memory`
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
+        # the columns of the addresses of A, and of each member's B, scale and shift
+        self._addresses = [0, *(SLOT_FIELDS + MEMBER_FIELDS * m + f for m in range(len(widths)) for f in (2, 3, 4))]
         self._fields = torch.zeros(1, SLOT_FIELDS + MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
         self._used = torch.zeros(1, dtype=torch.int64, device=device)
         self._memory: SlotMemory | None = None
@@ -76,7 +86,7 @@ class SlotTable:
 
         From then on, launches are alike and read the same memory regardless of which adapters are resident.
         """
-        self._fields = F.pad(self._fields, (0, 0, 0, max(0, slots * self._places - self._fields.shape[0])))
+        self._fields = F.pad(self._fields, (0, 0, 0, max(0, slots * self.places - self._fields.shape[0])))
         self._reserved = rank
 
     def put(self, slot: int, weights: LoraWeights) -> None:
@@ -97,8 +107,8 @@ class SlotTable:
     def put_fields(self, slot: int, fields: npt.NDArray[np.int64], rank: int) -> None:
         """Register, for each place of the slot, the address of A, the ranks of all members, and the members' fields."""
         assert not self._reserved or rank <= self._reserved
-        assert not (self.aligned and (_addresses(fields) % 16).any())
-        missing = (slot + 1) * self._places - self._fields.shape[0]
+        assert not (self.aligned and (fields[:, self._addresses] % 16).any())
+        missing = (slot + 1) * self.places - self._fields.shape[0]
         if missing > 0:
             assert not self._reserved, "captured launches read the table where it is"
             self._fields = F.pad(self._fields, (0, 0, 0, missing))
@@ -107,12 +117,12 @@ class SlotTable:
 
     def clear(self, slot: int) -> None:
         if self._ranks.pop(slot, None) is not None:
-            self._write(slot, [[0] * self.width] * self._places)
+            self._write(slot, np.zeros((self.places, self.width), dtype=np.int64))
 
     def move(self, memory: "SlotMemory", index: int, start: int) -> None:
         """Become that table of the memory, from its field `start` on."""
         assert not self._ranks
-        assert self._places == 1
+        assert self.places == memory.places
         self._fields = memory.fields[:, start : start + self.width]
         self._used = memory.used[index : index + 1]
         self._memory, self._start = memory, start
@@ -154,11 +164,11 @@ class SlotTable:
         """The number of fields of a place."""
         return self._fields.shape[1]
 
-    def _write(self, slot: int, fields: Sequence[Sequence[int]] | npt.NDArray[np.int64]) -> None:
+    def _write(self, slot: int, fields: npt.NDArray[np.int64]) -> None:
         if self._memory is not None:
-            self._memory.write(slot, self._start, fields[0])
+            self._memory.write(slot, self._start, fields)
         else:
-            places = slice(slot * self._places, (slot + 1) * self._places)
+            places = slice(slot * self.places, (slot + 1) * self.places)
             self._fields[places].copy_(to_device(fields, self._fields.device))
             self._used.fill_(len(self._ranks))
 
@@ -188,9 +198,3 @@ class SlotTable:
             ]
             self._blocks[size] = torch.tensor(rows, dtype=torch.int64, device=self._fields.device)
         return self._blocks[size]
-
-
-def _addresses(fields: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the addresses of A, and of each member's B, scale and shift, of all places."""
-    members = fields[:, SLOT_FIELDS:].reshape(len(fields), -1, MEMBER_FIELDS)
-    return np.concatenate([fields[:, 0], members[:, :, 2:].reshape(-1)])

@@ -21,6 +21,7 @@ from loragate.kernels.gpu.slot_tables import SlotMemory, SlotTable
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.paged_attention import padded_attention
+from loragate.kernels.segmented_lora import join_slot_tables
 from loragate.kernels.segments import (
     DECODE,
     PREFILL,
@@ -238,6 +239,35 @@ def test_experts(monkeypatch: pytest.MonkeyPatch) -> None:
         out[order] = routed
     assert torch.equal(found, expected)
     assert not torch.equal(found, numbers(2 * rows, 8))
+
+
+def test_tables_of_experts_are_sent_together() -> None:
+    """Registering or clearing an adapter changes nothing on the device until all modules' tables are sent in one copy
+    for each kind of module."""
+    own, joined = ([ExpertSlots(4, 16, 8, numbers(1)) for _ in range(2)] for _ in range(2))
+    linear = SlotTable((8,), 16, torch.float32, DEVICE)
+    for each in (*joined, linear):
+        each.reserve(3, 8)
+    send = join_slot_tables([linear, *(experts.table for experts in joined)], 3)
+    kept = [ExpertFactors(numbers(4, 4, 16) + i, numbers(4, 4, 8)) for i in range(4)]
+    for experts in (own, joined):
+        for i, factors in enumerate(kept):
+            experts[i % 2].put(i // 2 + 1, factors)
+
+    def fields(tables: list[ExpertSlots]) -> list[list[list[int]]]:
+        return [table.table.fields.tolist() for table in tables]
+
+    assert not any(experts.table.fields.any() for experts in joined)
+    send()
+    assert fields(joined) == fields(own)
+    assert [experts.table.used.tolist() for experts in joined] == [[2], [2]]
+    for experts in (own, joined):
+        experts[1].clear(2)
+    send()
+    assert fields(joined) == fields(own)
+    assert not own[1].table.fields[8:].any()
+    assert [experts.table.used.tolist() for experts in joined] == [[2], [1]]
+    assert len({experts.table.fields.untyped_storage().data_ptr() for experts in joined}) == 1
 
 
 @pytest.mark.parametrize("tiling", [DECODE, PREFILL])
