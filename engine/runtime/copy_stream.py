@@ -18,15 +18,8 @@ class Event(Protocol):
         ...
 
 
-class CopyStream(Protocol):
+class Stream(Protocol):
     """Executes operations in the order of submission, asynchronously. Callers do not wait."""
-
-    def copy(self, source: Tensor, targets: Sequence[Tensor]) -> None:
-        """Copy the bytes of `source` to the targets, which are consecutive parts of it.
-
-        The caller keeps both alive until the copy is done.
-        """
-        ...
 
     def wait(self, event: Event) -> None:
         """Run later operations after the event of another stream."""
@@ -35,12 +28,39 @@ class CopyStream(Protocol):
     def record(self) -> Event: ...
 
 
+class CopyStream(Stream, Protocol):
+    """A stream of copies."""
+
+    def copy(self, source: Tensor, targets: Sequence[Tensor]) -> None:
+        """Copy the bytes of `source` to the targets, which are consecutive parts of it.
+
+        The caller keeps both alive until the copy is done.
+        """
+        ...
+
+
 Mark = Callable[[], Event | None]
 """Returns an event after everything that the calling thread launched, or None where launches are synchronous."""
 
 
+class CudaComputeStream:
+    """The stream on which the calling thread launches a GPU's computations."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def wait(self, event: Event) -> None:
+        assert isinstance(event, torch.cuda.Event)
+        torch.cuda.current_stream(self._device).wait_event(event)
+
+    def record(self) -> Event:
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+
 class CudaCopyStream:
-    """A stream of a GPU. Its copies overlap with computation if `source` is page-locked."""
+    """A stream of a GPU. Its copies overlap with computation if the memory of the host is page-locked."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
@@ -81,15 +101,7 @@ class _Past:
 
 def event_marker(device: torch.device) -> Mark:
     """Return a function that marks the computation on the device."""
-    if device.type != "cuda":
-        return lambda: None
-
-    def mark() -> Event:
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(device))
-        return event
-
-    return mark
+    return CudaComputeStream(device).record if device.type == "cuda" else lambda: None
 
 
 def aside(device: torch.device) -> AbstractContextManager[object]:

@@ -49,6 +49,10 @@ class DeferredStream:
     def ready(self) -> bool:
         return bool(self._queue) and ((after := self._queue[0][0]) is None or after.over)
 
+    @property
+    def pending(self) -> int:
+        return len(self._queue)
+
     def resume(self) -> None:
         self._queue.popleft()[1]()
 

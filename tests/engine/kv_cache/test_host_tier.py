@@ -1,11 +1,13 @@
-"""KV cache blocks in host memory: wherever they are stored, and however many move at once."""
+"""KV cache blocks in host memory: wherever they are stored, however many move at once, and however late."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from deferred_device import DeferredDevice
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -14,6 +16,93 @@ from loragate.engine.kv_cache.host_tier import KVHostTier, chunk_sizes
 from loragate.kernels.kv_cache import LayerCache
 
 BLOCK, BLOCKS, MB = 4, 24, 1 << 20
+
+
+class DeferredTier(KVHostTier):
+    """A tier on a device that executes late. Slots and blocks hold numbers of their own, which steps read and write."""
+
+    def __init__(self, device: DeferredDevice, slots: int, at_once: int) -> None:
+        self.cache = LayerCache((BLOCKS + 1) * BLOCK, 1, 2, 2, torch.float32, torch.device("cpu"))
+        block_bytes = self.cache.numbers_per_place * BLOCK * 4
+        super().__init__([self.cache], BLOCK, slots * block_bytes, device.computes, device.copies)
+        self._at_once = at_once
+        self._device = device
+
+    def _gather(self, rows: Tensor, blocks: Sequence[int]) -> None:
+        self._device.computes.launch(lambda: KVHostTier._gather(self, rows, blocks))
+
+    def _scatter(self, rows: Tensor, blocks: Sequence[int]) -> None:
+        self._device.computes.launch(lambda: KVHostTier._scatter(self, rows, blocks))
+
+    def write(self, block: int, number: int) -> None:
+        """Launch a step that writes a block."""
+        self._device.computes.launch(lambda: self._part(block).fill_(number))
+
+    def check(self, block: int, number: int) -> None:
+        """Launch a step that reads a block."""
+
+        def read() -> None:
+            assert (self._part(block) == number).all(), f"a step found something else in block {block}"
+
+        self._device.computes.launch(read)
+
+    def _part(self, block: int) -> Tensor:
+        return self.cache.keys[:, block * BLOCK : (block + 1) * BLOCK]
+
+
+@given(
+    at_once=st.integers(1, 4),
+    rng=st.randoms(use_true_random=False),
+    actions=st.lists(st.tuples(st.sampled_from(["save", "save", "load", "load", "advance"]), st.integers(1, 5))),
+)
+@settings(max_examples=300)
+def test_steps_find_their_blocks_however_late_copies_are(
+    at_once: int, rng: random.Random, actions: list[tuple[str, int]]
+) -> None:
+    """Every step writes and reads the blocks that it was scheduled with; a slot or block is used again at once."""
+    device = DeferredDevice(rng)
+    tier = DeferredTier(device, 8, at_once)
+    saved: list[tuple[int, int]] = []  # slots, and the numbers in them
+    numbers = iter(range(1, 1000))
+    for action, count in actions:
+        if action == "save" and count <= tier.free:
+            blocks = rng.sample(range(1, BLOCKS), count)
+            written = [next(numbers) for _ in blocks]
+            for block, number in zip(blocks, written, strict=True):
+                tier.write(block, number)
+            saved += zip(tier.save(blocks), written, strict=True)
+            for block in blocks:
+                tier.write(block, 0)
+        elif action == "load" and count <= len(saved):
+            rng.shuffle(saved)
+            blocks = rng.sample(range(1, BLOCKS), count)
+            loaded, saved = saved[:count], saved[count:]
+            tier.load([slot for slot, _ in loaded], blocks)
+            for block, (_, number) in zip(blocks, loaded, strict=True):
+                tier.check(block, number)
+        elif action == "advance":
+            for _ in range(count):
+                device.advance()
+    while device.advance():
+        pass
+
+
+def test_steps_wait_for_no_copy_to_the_host() -> None:
+    """A save leaves the steps behind it to run, and a load is copied before the steps ahead of it are over."""
+    device = DeferredDevice(random.Random(0))
+    tier = DeferredTier(device, 8, 2)
+    slots = tier.save([1, 2])
+    tier.check(1, 0)
+    while device.computes.ready:
+        device.computes.resume()
+    assert not device.computes.pending, "the step waits for the save"
+    while device.advance():
+        pass
+    tier.write(1, 7)
+    tier.load(slots, [3, 4])
+    while device.copies.ready:
+        device.copies.resume()
+    assert not device.copies.pending, "the load waits for the step"
 
 
 @pytest.fixture
