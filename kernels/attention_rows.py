@@ -47,7 +47,7 @@ class PaddedRows:
     No launch depends on the contents. Row i is the new token of sequence i where `lengths` is positive; the rows of
     prefill chunks are in tiles.
 
-    tables [sequences, pages]: the cache pages, of `page` places each, that hold a sequence's tokens. lengths
+    tables [sequences, pages], int32: the cache pages, of `page` places each, that hold a sequence's tokens. lengths
     [sequences]: tokens of each decoding sequence, including the new one; 0 for all others. tiles [tiles, 4]: first row,
     rows, first position and sequence; an unused tile has no rows. owners and positions [rows]: the sequence that each
     row belongs to, and its position in that sequence.

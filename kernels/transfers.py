@@ -12,9 +12,11 @@ def to_device(numbers: Any, device: torch.device, dtype: torch.dtype | None = No
 
     A copy from pageable memory to a GPU would wait until the GPU is idle.
     """
-    if device.type != "cuda":
-        return torch.tensor(numbers, dtype=dtype, device=device)
-    return torch.as_tensor(numbers, dtype=dtype).pin_memory().to(device, non_blocking=True)  # pinning copies
+    if device.type == "cuda":
+        host = torch.as_tensor(numbers, dtype=dtype).pin_memory()  # a copy
+    else:
+        host = torch.tensor(numbers, dtype=dtype)
+    return host.to(device, non_blocking=True)
 
 
 class Readback:

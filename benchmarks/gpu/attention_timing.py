@@ -75,4 +75,4 @@ def _served(pages: Tensor) -> Tensor:
 
 def _pages(places: Tensor) -> Tensor:
     """Return the pages of sequences from the places of their tokens [sequences, longest]."""
-    return (places[:, ::PAGE] // PAGE).contiguous()
+    return (places[:, ::PAGE] // PAGE).int().contiguous()

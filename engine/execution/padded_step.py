@@ -79,7 +79,7 @@ class PaddedShape:
             | {"lengths": (self.sequences,), "attention_tiles": (self._attention_tiles, 4)}
             | lora
             | (head if self.logits < self.rows else {})
-            | {"tables": (self.sequences, self.pages)}
+            | {"tables": (self.sequences, self._table_numbers)}
         )
 
     @property
@@ -88,7 +88,12 @@ class PaddedShape:
 
     def numbers_for(self, sequences: int) -> int:
         """Return the numbers of a step with this many sequences, whose tables are its last part."""
-        return sum(prod(shape) for shape in self.fields.values()) - (self.sequences - sequences) * self.pages
+        return sum(prod(shape) for shape in self.fields.values()) - (self.sequences - sequences) * self._table_numbers
+
+    @property
+    def _table_numbers(self) -> int:
+        """The numbers that a sequence's table takes, with two pages in each."""
+        return -(-self.pages // 2)
 
     @property
     def _attention_tiles(self) -> int:
@@ -115,11 +120,16 @@ class PaddedShape:
         return self.rows > self.sequences and not self.batch_invariant
 
     def views(self, memory: Memory) -> dict[str, Memory]:
-        """Return the fields within a vector of all numbers, or of fewer if it has tables for fewer sequences."""
+        """Return the fields within a vector of all numbers, or of fewer if it has tables for fewer sequences.
+
+        Tables are int32, because they are most of what a step sends.
+        """
         found, start = {}, 0
         for name, shape in self.fields.items():
             found[name] = memory[start : start + prod(shape)].reshape(-1, *shape[1:])
             start += prod(shape)
+        tables = found["tables"]
+        found["tables"] = tables.view(torch.int32 if isinstance(tables, Tensor) else np.int32)
         return found
 
     def takes(self, packed: PackedRows) -> bool:

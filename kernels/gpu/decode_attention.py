@@ -257,7 +257,7 @@ def variants() -> Iterator[Variant]:
     sequences, length = 16, 1024
     for case in CASES:
         heads, kv_heads, dim, dtype, storage, _ = case
-        tables = {"tables": POINTERS["int64"], "lengths": POINTERS["int64"]}
+        tables = {"tables": POINTERS["int32"], "lengths": POINTERS["int64"]}
         results = {"partial": POINTERS["float32"], "stats": POINTERS["float32"]}
         numbers = {"places": "i32", "table_stride": "i32", "sequences": "i32", "window": "i32"}
         constants = _constants(heads, kv_heads, dim, dim, dtype, case.format) | {"PAGE": PAGE}

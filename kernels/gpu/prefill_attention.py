@@ -240,7 +240,7 @@ def variants() -> Iterator[Variant]:
 def _variant(case: Case, *, tiled: bool) -> Variant:
     chunk, length = 512, 1024
     heads, kv_heads, dim, dtype, storage, _ = case
-    tables = {"tables": POINTERS["int64"], "tiles": POINTERS["int64"]}
+    tables = {"tables": POINTERS["int32" if tiled else "int64"], "tiles": POINTERS["int64"]}
     others = {"sinks": POINTERS["float32"], "out": case.pointers["query"]}
     numbers = {"places": "i32", "table_stride": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
     return Variant(

@@ -10,6 +10,7 @@ POINTERS = {
     "bfloat16": "*bf16",
     "float64": "*fp64",
     "int64": "*i64",
+    "int32": "*i32",
     "int8": "*i8",
     "float8_e4m3fn": "*i8",  # its bits, see `quantization`
 }

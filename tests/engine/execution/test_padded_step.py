@@ -1,5 +1,7 @@
 """The row layout that a padded step passes to the kernels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -99,11 +101,26 @@ def test_only_existing_pages_are_written() -> None:
     """With long sequences most pages of a padded step are unused; what the memory held there does not matter."""
     room, packed = shape(96, 64, torch.bfloat16), step([(1, 1), (-1, 70)])
     fields = []
-    for before in (0, -7):
+    for before in (0, -1):
         memory = np.full(room.numbers, before, dtype=np.int64)
         room.fill(memory, packed)
         fields.append(room.views(memory))
     tables = [each.pop("tables") for each in fields]
     assert all(np.array_equal(fields[0][name], fields[1][name]) for name in fields[0])
-    assert tables[1][:2].tolist() == [[0] + [-7] * 7, [0, 1] + [-7] * 6]
-    assert (tables[1][2:] == -7).all()
+    assert tables[1][:2].tolist() == [[0] + [-1] * 7, [0, 1] + [-1] * 6]
+    assert (tables[1][2:] == -1).all()
+
+
+@pytest.mark.parametrize("pages", [1, 7, 8])
+def test_pages_take_four_bytes(pages: int) -> None:
+    """Tables are most of what a step with long contexts sends."""
+    room = replace(shape(96, 64, torch.bfloat16), pages=pages)
+    tables = room.views(np.zeros(room.numbers, dtype=np.int64))["tables"]
+    assert tables.dtype == np.int32
+    assert tables.shape[0] == 64
+    assert pages <= tables.shape[1] <= pages + 1
+    sent = [room.numbers_for(sequences) * 8 for sequences in (10, 11)]
+    assert sent[1] - sent[0] == 4 * tables.shape[1]
+    on_device = room.views(torch.zeros(room.numbers, dtype=torch.int64))["tables"]
+    assert on_device.dtype == torch.int32
+    assert on_device.shape == tables.shape

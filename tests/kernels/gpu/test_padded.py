@@ -66,7 +66,7 @@ def cache_on_device() -> tuple[LayerCache, list[Tensor]]:
 def test_attention_of_a_step_without_prefill(variant: str, computed_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that is not set to zero beforehand is zero in unused rows; there is room for more sequences than rows."""
     options, (cache, places) = options_on(DEVICE, variant), cache_on_device()
-    tables, lengths = torch.zeros(6, 10, dtype=torch.int64), torch.tensor([40, 0, 61, 0, 0, 0])
+    tables, lengths = torch.zeros(6, 10, dtype=torch.int32), torch.tensor([40, 0, 61, 0, 0, 0])
     for index in (0, 2):
         pages = places[index][::PAGE] // PAGE
         tables[index, : len(pages)] = pages
@@ -108,7 +108,7 @@ def test_attention(variant: str, computed_by: str) -> None:
 
 def padded(places: list[Tensor]) -> PaddedRows:
     """Return a batch with room for six sequences, and spare tiles."""
-    tables, lengths = torch.zeros(6, 10, dtype=torch.int64), torch.zeros(6, dtype=torch.int64)
+    tables, lengths = torch.zeros(6, 10, dtype=torch.int32), torch.zeros(6, dtype=torch.int64)
     owners, positions = torch.zeros(ROWS, dtype=torch.int64), torch.zeros(ROWS, dtype=torch.int64)
     tiles, row = [], 0
     for index, (mine, length, chunk) in enumerate(zip(places, LENGTHS, CHUNKS, strict=True)):
