@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from image_builder import Image, ImageBuilder, image_builder
+from ports import free_port
 from running_server import client, ok, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -51,12 +51,6 @@ def data(serving: Image) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
 def test_its_size(builder: ImageBuilder, serving: Image, record_property: Callable[[str, object], None]) -> None:
     sizes = {"disk": serving.disk_bytes, "compressed": builder.compressed_bytes(serving)}
     record_property("bytes", json.dumps(sizes))
@@ -76,7 +70,7 @@ def test_it_has_no_compiler_and_no_installer(serving: Image) -> None:
 @contextmanager
 def serving_demo(image: Image, data: Path, **settings: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Run the demo's server. Yield its URL and the container's environment once it is healthy."""
-    ports = {"LORAGATE_PORT": free_port(), "LORAGATE_GRPC_PORT": "0", "LORAGATE_PANEL_PORT": "0"}
+    ports = {"LORAGATE_PORT": str(free_port()), "LORAGATE_GRPC_PORT": "0", "LORAGATE_PANEL_PORT": "0"}
     environment = {"LORAGATE_HOST": "127.0.0.1", "TINI_SUBREAPER": "1"} | ports | settings
     assert not is_healthy(image, data, environment)
     with image.start(data, ("serve", "--demo"), **environment) as server:

@@ -3,7 +3,6 @@ have there: only addresses and paths differ, and the stores are the tests' own."
 
 import asyncio
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import httpx
 import pytest
 import tinker
 from manifests import FOLDER, containers, documents_of, settings_of, variables
+from ports import free_port
 from private_postgres import private_postgres
 from redis_server import RedisServer
 from running_server import clean_environment, ok, until
@@ -77,12 +77,6 @@ class Parts:
         _, _, _, secret, file = value.split("/")
         assert secret in SECRETS
         return str(self.folder / file.replace("tls.", f"{secret}."))
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from ports import free_port
 from running_server import RunningServer, clean_environment, client, ok, until, upload
 
 from .conftest import Tiny
@@ -173,8 +173,7 @@ def test_two_hundred_streams_when_an_engine_is_killed(fleet: RunningServer, tiny
 
 
 def test_an_engine_registers_serves_and_leaves(fleet: RunningServer, key: str, tiny: Tiny) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "loragate.cli.main", "engine", "--model", str(tiny.base)]
     command += ["--listen", address, "--advertise", address, "--data-dir", str(fleet.data_dir)]
     environment = clean_environment() | {"LORAGATE_ENGINE__ID": "third", "LORAGATE_ENGINE__CACHE_DIR": _cache(fleet)}

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from ports import free_port
 from running_server import ADMIN_KEY, RunningServer, clean_environment, client, ok, until, upload
 from tiny_models import add_adapter, greedy, make_model
 from tokenizers import Tokenizer
@@ -204,7 +204,8 @@ def test_it_is_reached_by_mutual_tls_alone(tiny: Tiny, vllm_environment: dict[st
     loragate = [sys.executable, "-m", "loragate.cli.main"]
     certs = tmp_path / "certs"
     subprocess.run([*loragate, "certs", str(certs), "--engine", "127.0.0.1"], check=True)
-    address, port, grpc_port = (_free_address() for _ in range(3))
+    address, port, grpc_port = f"127.0.0.1:{free_port()}", free_port(), free_port()
+    url = f"http://127.0.0.1:{port}"
     common = clean_environment() | {"LORAGATE_DATA_DIR": str(tmp_path / "data"), "LORAGATE_ADMIN_KEY": ADMIN_KEY}
     of_engine = vllm_environment | {
         "LORAGATE_ENGINE__LISTEN": address,
@@ -218,15 +219,15 @@ def test_it_is_reached_by_mutual_tls_alone(tiny: Tiny, vllm_environment: dict[st
         "LORAGATE_ENGINE_CLIENT_CERT": str(certs / "client.pem"),
         "LORAGATE_ENGINE_CLIENT_KEY": str(certs / "client.key"),
     }
-    ports = ["--port", port.rpartition(":")[2], "--grpc-port", grpc_port.rpartition(":")[2]]
+    ports = ["--port", str(port), "--grpc-port", str(grpc_port)]
     gateway = subprocess.Popen([*loragate, "gateway", *ports], env=common | of_gateway)
     engine = subprocess.Popen([*loragate, "engine", "--model", str(tiny.base)], env=common | of_engine)
     try:
-        until(lambda: _is_ready(f"http://{port}"), 600)
-        with client(f"http://{port}", ADMIN_KEY) as admin:
+        until(lambda: _is_ready(url), 600)
+        with client(url, ADMIN_KEY) as admin:
             tenant = ok(admin.post("/admin/v1/tenants", json={"name": "acme"}))
             key = ok(admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "test"}))["secret"]
-        with client(f"http://{port}", key) as acme:
+        with client(url, key) as acme:
             ok(upload(acme, "a", tiny.adapters["a"]))
             answer = ok(acme.post("/v1/completions", json={"model": "a"} | GREEDY))
         assert answer["choices"][0]["text"] == text_of(tiny, "a", PROMPT)
@@ -239,11 +240,6 @@ def test_it_is_reached_by_mutual_tls_alone(tiny: Tiny, vllm_environment: dict[st
         for process in (gateway, engine):
             process.terminate()
             process.wait(60)
-
-
-def _free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 def _is_ready(url: str) -> bool:

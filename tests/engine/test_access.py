@@ -1,7 +1,6 @@
 """Who may call the engine, and on which addresses it listens."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -11,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from certificates import server_files
+from ports import free_port
 
 from loragate.cli.setup.certificates import CertificateFolder
 from loragate.engine.client.errors import EngineUnavailable
@@ -50,11 +50,6 @@ async def model_id(target: str, secret: str, tls: LinkTls | None = None, previou
         return (await client.describe()).model_id
     finally:
         await client.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize("listens", ["0.0.0.0:50100", "[::]:50100", "10.0.0.1:50100", "gpu-1:50100", ":50100"])

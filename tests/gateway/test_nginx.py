@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ import grpc.aio
 import httpx
 import pytest
 from certificates import Authority
+from ports import accepts, free_port
 from skip_for_missing import skip_for_missing
 
 from loragate.gateway.config.gateway import GatewayConfig
@@ -140,16 +140,3 @@ async def test_large_bodies_are_the_gateways_to_judge(proxied: Proxied) -> None:
         body = {"model": MODEL_ID, "messages": [{"role": "user", "content": "x " * (2 << 20)}]}
         answer = await http.post("/v1/chat/completions", json=body)
     assert answer.json()["error"]["code"] == "context_length_exceeded"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
