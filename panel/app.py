@@ -81,7 +81,7 @@ def create_app(config: PanelConfig, port: int) -> FastAPI:
         gzip_middleware_factory=None,
         show_welcome_message=False,
     )
-    guard_sockets(Guard(app, sessions, cookie, origins), sessions, origins.listed)
+    guard_sockets(Guard(app, sessions, cookie, origins), sessions, origins)
     return app
 
 

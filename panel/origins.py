@@ -21,11 +21,6 @@ class Origins:
         self._hosts = named | {host.lower() for host in hosts} | {"localhost"}
 
     @property
-    def listed(self) -> list[str] | None:
-        """Return the origins known beforehand; None means the origin of the requested host."""
-        return None if self._public is None else [self._public]
-
-    @property
     def always_secure(self) -> bool:
         """Whether browsers cannot reach the panel without TLS."""
         return self._public.startswith("https://") if self._public else self._tls

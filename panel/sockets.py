@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loragate.panel.guard import SOCKET, Guard
+from loragate.panel.origins import Origins
 from loragate.panel.sessions import Session, Sessions
 
 _MAX_SIGNED_OUT = 64  # requests and sockets at once
@@ -68,9 +69,15 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     await Response("Sign in first.", 403)(scope, receive, send)
 
 
-def guard_sockets(guard: Guard, sessions: Sessions, origins: list[str] | None) -> None:
-    """Wrap NiceGUI's handlers, once, before the first connection. Without `origins`, the requested host is accepted."""
-    core.sio.eio.cors_allowed_origins = origins
+def guard_sockets(guard: Guard, sessions: Sessions, origins: Origins) -> None:
+    """Wrap NiceGUI's handlers, once, before the first connection, and accept the panel's own pages only."""
+
+    def is_own(origin: str | None, environ: dict[str, Any]) -> bool:
+        # engine.io itself would take a connection over TLS for one without.
+        asked = {"origin": origin or "", "host": environ.get("HTTP_HOST", "")}
+        return origins.own(environ["asgi.scope"]["scheme"], asked)
+
+    core.sio.eio.cors_allowed_origins = is_own
     handlers = core.sio.handlers["/"]
     connect = handlers["connect"]
 

@@ -14,6 +14,11 @@ from loragate.gateway.connections.tls import ANY_VALID, ClientTls
 _CONNECT_SECONDS = 5.0
 _RESPONSE_SECONDS = 300.0  # long enough for a long completion, or the check of a large upload
 _PAGE = 100
+# Python's event loops close a connection whose certificate they reject without sending the alert.
+_MAY_DEMAND_CERTIFICATE = (
+    "; if the server has LORAGATE_TLS_CLIENT_CA, it serves only clients with a certificate that it trusts: set "
+    "LORAGATE_CLIENT_CERT to a PEM file with yours and its key"
+)
 
 
 class ConnectionFailed(CliError):
@@ -62,8 +67,10 @@ class Api:
     @contextmanager
     def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
         """Send a request and yield the response before its body is read."""
+        begun = False
         try:
             with self._client.stream(method, path, **request) as response:
+                begun = True
                 if response.is_error:
                     response.read()
                     kind = NotFound if response.status_code == httpx.codes.NOT_FOUND else CliError
@@ -79,7 +86,9 @@ class Api:
             raise ConnectionFailed(f"{self._base_url} did not respond in time") from None
         except httpx.TransportError as error:
             raise ConnectionFailed(
-                _rejected_certificate(error, self._base_url) or f"the connection to {self._base_url} was lost: {error}"
+                _rejected_certificate(error, self._base_url)
+                or f"the connection to {self._base_url} was lost: {error}"
+                + ("" if begun or not self._base_url.startswith("https:") else _MAY_DEMAND_CERTIFICATE)
             ) from None
 
 
