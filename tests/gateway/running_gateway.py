@@ -46,7 +46,8 @@ class Gateway:
 
     @property
     def verify(self) -> ssl.SSLContext:
-        return _CERTIFICATES if self.config.tls is None else ClientTls(self.config.tls.cert).context()
+        tls = self.config.tls
+        return _CERTIFICATES if tls is None else ClientTls(tls.cert, tls.own_client).context()
 
     def openai(self, key: str | None = None, *, max_retries: int = 0) -> AsyncOpenAI:
         return AsyncOpenAI(

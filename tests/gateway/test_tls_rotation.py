@@ -1,27 +1,21 @@
-"""Certificates that are replaced while the ports serve: open streams go on, new connections get the new one."""
+"""Certificates that are replaced while the ports serve: by files that cannot be used, and under clients of the same
+machine. That streams go on at all ports is tested in tests/attacks/test_tls.py."""
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import grpc
-import grpc.aio
 import pytest
-from certificates import Authority
+from certificates import Authority, presented
 from tokenizers import Tokenizer
 
 from loragate.engine.server_tls import TlsFiles
 from loragate.gateway.connections.tls import ClientTls
 from loragate.panel.api import Api, Unreachable
-from loragate.v1.inference_pb2 import ChatRequest
 from tests.gateway.gateway_setup import new_config, new_tenants, stub_engine
-from tests.gateway.grpc_client import Client
 from tests.gateway.running_gateway import Gateway, serving
-from tests.gateway.tiny_model import MODEL_ID
 
 NAME = "gateway.example"
 
@@ -34,17 +28,18 @@ class Served:
     authority: Authority
     files: TlsFiles
 
-    def rotate(self) -> bytes:
-        """Put a new certificate in the files' place, as an ACME client does; return it in DER form."""
+    def rotate(self) -> str:
+        """Put a new certificate in the files' place, as an ACME client does; return it in PEM form."""
         new = [each.with_name(f"{each.name}.new") for each in (self.files.cert, self.files.key)]
         self.authority.write(new[0], new[1], NAME)
         for draft, file in zip(new, (self.files.cert, self.files.key), strict=True):
             draft.replace(file)
-        return der(self.files.cert)
+        return self.files.cert.read_text()
 
-    async def presented(self) -> list[bytes]:
-        """Return the certificates that the HTTP and the gRPC port present to a new connection, in DER form."""
-        return [await presented(url) for url in (self.gateway.base_url, f"https://{self.gateway.grpc_target}")]
+    async def presented(self) -> list[str]:
+        """Return the certificates that the HTTP and the gRPC port present to a new connection, in PEM form."""
+        ports = (self.gateway.base_url.removeprefix("https://"), self.gateway.grpc_target)
+        return [await asyncio.to_thread(presented, each) for each in ports]
 
 
 @pytest.fixture
@@ -59,39 +54,17 @@ async def served(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[Served]:
             engine.resume.set()
 
 
-async def test_streams_go_on_and_new_connections_get_the_new_certificate(served: Served) -> None:
-    gateway = served.gateway
-    old = der(served.files.cert)
-    assert await served.presented() == [old, old]
-    gateway.engine.respond_with("the answer")
-    gateway.engine.pause_after = 1
-    async with gateway.openai() as rest, grpc_client(served) as client:
-        chat = await rest.chat.completions.create(
-            model=MODEL_ID, messages=[{"role": "user", "content": "?"}], stream=True
-        )
-        call = client.inference.ChatStream(chat_request(), metadata=client.metadata)
-        events, chunks = aiter(chat), aiter(call)
-        begun = await anext(events), await anext(chunks)
-        await gateway.engine.paused.wait()
-        new = served.rotate()
-        assert await served.presented() == [new, new] != [old, old]
-        gateway.engine.resume.set()
-        texts = [begun[0], *[event async for event in events]]
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in texts if chunk.choices) == "the answer"
-        assert "".join([begun[1].text, *[chunk.text async for chunk in chunks]]) == "the answer"
-
-
 @pytest.mark.parametrize("broken", ["empty", "another key", "no file", "half a certificate"])
 async def test_a_broken_file_leaves_the_old_certificate_in_service(
     served: Served, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    old, pem = der(served.files.cert), served.files.cert.read_bytes()
+    old = served.files.cert.read_text()
     if broken == "another key":
         served.files.key.write_bytes(served.authority.issue(NAME)[1])
     elif broken == "no file":
         served.files.cert.unlink()
     else:
-        served.files.cert.write_bytes(b"" if broken == "empty" else pem[: len(pem) // 2])
+        served.files.cert.write_bytes(b"" if broken == "empty" else old[: len(old) // 2].encode())
     with caplog.at_level(logging.ERROR, "loragate.engine.server_tls"):
         assert await served.presented() == [old, old]
         assert await served.presented() == [old, old]
@@ -123,31 +96,3 @@ async def another_certificate(served: Served) -> Path:
     file = served.files.cert.with_name("another.pem")
     served.authority.write(file, file, NAME)
     return file
-
-
-def chat_request() -> ChatRequest:
-    return ChatRequest(model=MODEL_ID, messages=[{"role": "user", "content": "?"}])
-
-
-@asynccontextmanager
-async def grpc_client(served: Served) -> AsyncIterator[Client]:
-    credentials = grpc.ssl_channel_credentials(served.authority.pem)
-    named = [("grpc.ssl_target_name_override", NAME)]
-    async with grpc.aio.secure_channel(served.gateway.grpc_target, credentials, options=named) as channel:
-        yield Client(channel, served.gateway.key)
-
-
-def der(cert: Path) -> bytes:
-    return ssl.PEM_cert_to_DER_cert(cert.read_text())
-
-
-async def presented(url: str) -> bytes:
-    anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anything.check_hostname = False
-    anything.verify_mode = ssl.CERT_NONE
-    anything.set_alpn_protocols(["h2"])
-    host, port = url.removeprefix("https://").split(":")
-    _, writer = await asyncio.open_connection(host, int(port), ssl=anything)
-    found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    writer.close()
-    return found

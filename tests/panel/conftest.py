@@ -8,6 +8,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from loragate.panel.parts.elements.tag import div
+from tests.panel.page_socket import sign_in
 from tests.panel.world import WAIT_SECONDS, World, panel_world
 
 Cookie = Any  # playwright has no public name for it
@@ -87,10 +88,8 @@ def cookies(world: World) -> Callable[[str], Cookie]:
 
 
 def new_cookie(world: World, key: str) -> Cookie:
-    with world.panel.visitor(headers={"origin": world.panel.url}) as visitor:
-        answer = visitor.post("/sign-in", data={"key": key})
-    assert answer.status_code == 303, answer.text
-    (name, value), *_ = answer.cookies.items()
+    with world.panel.visitor() as visitor:
+        (name, value), *_ = sign_in(visitor, key).cookies.items()
     return {"name": name, "value": value, "url": world.panel.url}
 
 

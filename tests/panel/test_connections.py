@@ -22,8 +22,8 @@ SOCKET_QUERY = "EIO=4&transport=websocket&client_id=x"
 @pytest.fixture(scope="module")
 def panel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Panel]:
     """It needs no gateway, because no user signs in."""
-    limits = {"max_connections": str(MAX_CONNECTIONS), "stall_seconds": str(STALL_SECONDS)}
-    started = Panel(tmp_path_factory.mktemp("panel"), "http://127.0.0.1:1", **limits)
+    limits = {"panel__max_connections": str(MAX_CONNECTIONS), "panel__stall_seconds": str(STALL_SECONDS)}
+    started = Panel(tmp_path_factory.mktemp("panel"), panel__gateway_url="http://127.0.0.1:1", **limits)
     yield started
     started.close()
 

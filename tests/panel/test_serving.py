@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from certificates import Authority, server_files
+from certificates import server_files
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -79,18 +79,3 @@ def test_a_new_connection_closes_the_oldest_idle_one_at_the_limit() -> None:
     connections = [Idle() for _ in range(4)]
     assert all(http.connection_limit.open(each, f"192.0.2.{n}") for n, each in enumerate(connections))
     assert [each.is_open for each in connections] == [False, True, True, True]
-
-
-async def test_with_an_authority_of_clients_it_serves_only_theirs(tmp_path: Path) -> None:
-    cert, key, ca = server_files(tmp_path)
-    clients, shown = Authority(), tmp_path / "shown.pem"
-    (tmp_path / "clients.pem").write_bytes(clients.pem)
-    clients.write(shown, shown, "somebody")
-    config = PanelConfig("http://gateway", tls=TlsFiles(cert, key, tmp_path / "clients.pem"))
-    without, having = (ssl.create_default_context(cafile=str(ca)) for _ in range(2))
-    having.load_cert_chain(shown)
-    async with served(config, having) as client:
-        assert (await client.get("/")).is_success
-        async with httpx.AsyncClient(base_url=client.base_url, verify=without, trust_env=False) as stranger:
-            with pytest.raises(httpx.TransportError):
-                await stranger.get("/")

@@ -1,23 +1,16 @@
 """A page's connection, used by a client that knows the page's id."""
 
 import re
-from contextlib import closing
 
 import httpx
 
+from tests.panel.page_socket import open_page, sign_in, socket_query
 from tests.panel.world import World
 
 
-def _signed_in(world: World, key: str) -> httpx.Client:
-    browser = world.panel.visitor(headers={"origin": world.panel.url})
-    assert browser.post("/sign-in", data={"key": key}).status_code == 303
-    return browser
-
-
-def _connected(browser: httpx.Client, client_id: str) -> str:
+def _connected(browser: httpx.Client, page_id: str) -> str:
     """Return the response to a handshake for this page."""
-    query = f"EIO=4&transport=polling&client_id={client_id}&tab_id=t&document_id=d&next_message_id=0"
-    url = f"/_nicegui_ws/socket.io/?{query}&implicit_handshake=true"
+    url = socket_query(page_id, "polling")
     opened = browser.get(url).text
     sid = re.search(r'"sid":"([^"]+)"', opened)
     assert sid is not None, opened
@@ -26,11 +19,10 @@ def _connected(browser: httpx.Client, client_id: str) -> str:
 
 
 def test_a_page_accepts_its_own_session_only(world: World) -> None:
-    with closing(_signed_in(world, world.key)) as acme, closing(_signed_in(world, world.other_key)) as globex:
-        page = acme.get("/").text
-        found = re.search(r"'client_id': '([0-9a-f-]{36})'", page)
-        assert found is not None
-        with world.panel.visitor() as signed_out:
-            for visitor in (globex, signed_out):
-                assert "Implicit handshake failed" in _connected(visitor, found[1])
-        assert _connected(acme, found[1]).startswith("40")
+    with world.panel.visitor() as acme, world.panel.visitor() as globex, world.panel.visitor() as signed_out:
+        sign_in(acme, world.key)
+        sign_in(globex, world.other_key)
+        page_id = open_page(acme)
+        for visitor in (globex, signed_out):
+            assert "Implicit handshake failed" in _connected(visitor, page_id)
+        assert _connected(acme, page_id).startswith("40")

@@ -20,6 +20,7 @@ from loragate.adapter_store.training.lease import Progress
 from loragate.adapter_store.training.objects import CommandKind, Outcome, RequestStatus
 from loragate.adapter_store.usage.training import TrainingUsage
 from loragate.gateway.config.responses import ResponsesConfig
+from loragate.gateway.connections.tls import ANY_VALID, ClientTls
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway import tiny_model
 from tests.gateway.fake_worker import FakeWorker
@@ -76,13 +77,14 @@ class World:
 
 
 class GatewayThread:
-    """A gateway that can be stopped and started again on its port."""
+    """A gateway that can be stopped and started again on its port; `changed` are fields of its configuration."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **changed: Any) -> None:
         self.engine: StubEngine
         self.running: Gateway
         self.response: str | None = None  # None: the model's name
         self._folder = folder
+        self._changed = changed
         self._stack = AsyncExitStack()
         self._serving = AsyncExitStack()
         self._loop = asyncio.new_event_loop()
@@ -195,6 +197,7 @@ class GatewayThread:
         )
         self._config = replace(await new_config(self._folder, self.engine), reasoning_parser="think")
         self._config = replace(self._config, responses=ResponsesConfig(store=True), merged_exports=True)
+        self._config = replace(self._config, **self._changed)
         self.tenants = await new_tenants(self._config)
 
         def answer(submit: pb.Submit) -> list[int]:
@@ -216,16 +219,18 @@ class GatewayThread:
 
 
 class Panel:
-    """`loragate panel` on a socket that the test holds, so that it can be restarted there."""
+    """`loragate panel` with these settings on a socket that the test holds, so that it can be restarted there."""
 
-    def __init__(self, folder: Path, gateway_url: str, **settings: str) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        tls = settings.get("tls_cert")
+        self.url = f"{'http' if tls is None else 'https'}://{self.address}"
+        self._tls = ANY_VALID if tls is None else ClientTls(Path(tls), Path(settings["client_cert"]))
         self.folder = folder
         self._log = folder / "panel.log"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}
-        named = {f"LORAGATE_PANEL__{name.upper()}": value for name, value in settings.items()}
-        self._environment = {**kept, "LORAGATE_PANEL__GATEWAY_URL": gateway_url, **named}
+        self._environment = kept | {f"LORAGATE_{name.upper()}": value for name, value in settings.items()}
         self.start()
 
     def start(self) -> None:
@@ -234,13 +239,13 @@ class Panel:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stderr=log, pass_fds=[self._listener.fileno()]
             )
-        assert httpx.get(
-            f"{self.url}/healthz", timeout=WAIT_SECONDS, trust_env=False
-        ).is_success  # the socket waits for it
+        with self.visitor() as browser:
+            assert browser.get("/healthz").is_success  # the socket waits for it
 
     def visitor(self, **given: Any) -> httpx.Client:
         """Return an HTTP client that behaves as a browser would, with these headers and cookies."""
-        return httpx.Client(base_url=self.url, timeout=WAIT_SECONDS, trust_env=False, **given)
+        verify = self._tls.context()
+        return httpx.Client(base_url=self.url, timeout=WAIT_SECONDS, trust_env=False, verify=verify, **given)
 
     def restart(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -261,12 +266,12 @@ class Panel:
 
 
 @contextmanager
-def panel_world(folder: Path, **settings: str) -> Iterator[World]:
-    """Run a panel; `settings` are its settings."""
+def panel_world(folder: Path) -> Iterator[World]:
+    """Run a gateway and its panel."""
     gateway = GatewayThread(folder)
     try:
         (folder / "panel").mkdir()
-        panel = Panel(folder / "panel", gateway.url, **settings)
+        panel = Panel(folder / "panel", panel__gateway_url=gateway.url)
         try:
             yield _with_names(folder, gateway, panel)
         finally:

@@ -1,6 +1,7 @@
 """A private certificate authority, and the certificates that it signs."""
 
 import datetime
+import socket
 import ssl
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def server_files(folder: Path, name: str = "localhost") -> tuple[Path, Path, Pat
     authority.write(cert, key, name)
     ca.write_bytes(authority.pem)
     return cert, key, ca
+
+
+def presented(address: str) -> str:
+    """Return the certificate that a port presents to a new connection, in PEM form."""
+    anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anything.check_hostname = False
+    anything.verify_mode = ssl.CERT_NONE
+    anything.set_alpn_protocols(["h2"])  # without which gRPC closes the connection
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port))) as plain, anything.wrap_socket(plain) as connection:
+        return ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True) or b"")
 
 
 def _builder(
