@@ -1,4 +1,5 @@
-"""The nginx configuration in deploy/, in front of a gateway: nothing is buffered, and the gateway learns who calls."""
+"""The nginx configuration in deploy/, in front of a gateway and a panel: nothing is buffered, a page has its WebSocket,
+and both learn who calls."""
 
 import asyncio
 import json
@@ -25,9 +26,11 @@ from tests.gateway.grpc_client import Client
 from tests.gateway.running_gateway import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
+from tests.panel.page_socket import open_page, page_socket, sign_in
+from tests.panel.world import Panel
 
 CONFIG = Path(__file__).parents[2] / "deploy/nginx/loragate.conf"
-NAME = "llm.example.org"
+NAME, PANEL_NAME = "llm.example.org", "panel.example.org"
 MAIN = """
 daemon off; master_process off; pid {folder}/pid; error_log {folder}/log;
 events {{}}
@@ -42,57 +45,76 @@ http {{
 
 @dataclass
 class Proxied:
-    """A gateway behind nginx, which has a certificate for NAME."""
+    """A gateway behind nginx, which has a certificate for both names."""
 
     gateway: Gateway
     port: int
     authority: Authority
 
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def trusting(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self.authority.pem.decode())
+        context.check_hostname = False  # nginx is reached by an address
+        return context
+
     @asynccontextmanager
     async def http(self, address: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
         """Yield a client that connects to nginx from this address."""
-        trusting = ssl.create_default_context(cadata=self.authority.pem.decode())
-        trusting.check_hostname = False  # it is reached by an address
-        transport = httpx.AsyncHTTPTransport(verify=trusting, local_address=address)
+        transport = httpx.AsyncHTTPTransport(verify=self.trusting(), local_address=address)
         headers = {"authorization": f"Bearer {self.gateway.key}", "host": NAME}
-        url = f"https://127.0.0.1:{self.port}"
-        async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers, timeout=60) as client:
+        async with httpx.AsyncClient(transport=transport, base_url=self.url, headers=headers, timeout=60) as client:
             yield client
 
 
 @pytest.fixture
-async def proxied(
-    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], tmp_path: Path
-) -> AsyncIterator[Proxied]:
+async def trusting_gateway(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> AsyncIterator[Gateway]:
+    """A gateway that trusts nginx to say who calls."""
+    async with serving(replace(config, trusted_proxies=("127.0.0.1",)), engine, tenants) as gateway:
+        await gateway.until_ready()
+        yield gateway
+        engine.resume.set()
+
+
+@asynccontextmanager
+async def nginx_before(gateway: Gateway, panel_address: str, folder: Path) -> AsyncIterator[Proxied]:
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         skip_for_missing("nginx")
     authority, port = Authority(), free_port()
-    authority.write(tmp_path / "tls.pem", tmp_path / "tls.key", NAME)
-    async with serving(replace(config, trusted_proxies=("127.0.0.1",)), engine, tenants) as gateway:
-        await gateway.until_ready()
-        text = CONFIG.read_text()
-        for shipped, here in (
-            ("listen 443 ", f"listen 127.0.0.1:{port} "),
-            ("127.0.0.1:8000", gateway.base_url.removeprefix("http://")),
-            ("127.0.0.1:50051", gateway.grpc_target),
-            ("/etc/letsencrypt/live/llm.example.org/fullchain.pem", str(tmp_path / "tls.pem")),
-            ("/etc/letsencrypt/live/llm.example.org/privkey.pem", str(tmp_path / "tls.key")),
-        ):
-            assert shipped in text
-            text = text.replace(shipped, here)
-        (tmp_path / "loragate.conf").write_text(text)
-        (tmp_path / "nginx.conf").write_text(MAIN.format(folder=tmp_path))
-        nginx = await asyncio.create_subprocess_exec(program, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf"))
-        try:
-            while not accepts(port):
-                assert nginx.returncode is None, (tmp_path / "log").read_text()
-                await asyncio.sleep(0.02)
-            yield Proxied(gateway, port, authority)
-        finally:
-            engine.resume.set()
-            nginx.terminate()
-            await nginx.wait()
+    authority.write(folder / "tls.pem", folder / "tls.key", NAME, PANEL_NAME)
+    text = CONFIG.read_text()
+    for shipped, here in (
+        ("listen 443 ", f"listen 127.0.0.1:{port} "),
+        ("127.0.0.1:8000", gateway.base_url.removeprefix("http://")),
+        ("127.0.0.1:50051", gateway.grpc_target),
+        ("127.0.0.1:8001", panel_address),
+        ("/etc/letsencrypt/live/llm.example.org/fullchain.pem", str(folder / "tls.pem")),
+        ("/etc/letsencrypt/live/llm.example.org/privkey.pem", str(folder / "tls.key")),
+    ):
+        assert shipped in text
+        text = text.replace(shipped, here)
+    (folder / "loragate.conf").write_text(text)
+    (folder / "nginx.conf").write_text(MAIN.format(folder=folder))
+    nginx = await asyncio.create_subprocess_exec(program, "-p", str(folder), "-c", str(folder / "nginx.conf"))
+    try:
+        while not accepts(port):
+            assert nginx.returncode is None, (folder / "log").read_text()
+            await asyncio.sleep(0.02)
+        yield Proxied(gateway, port, authority)
+    finally:
+        nginx.terminate()
+        await nginx.wait()
+
+
+@pytest.fixture
+async def proxied(trusting_gateway: Gateway, tmp_path: Path) -> AsyncIterator[Proxied]:
+    async with nginx_before(trusting_gateway, "127.0.0.1:9", tmp_path) as started:  # without a panel
+        yield started
 
 
 async def test_tokens_arrive_while_the_model_writes(proxied: Proxied) -> None:
@@ -140,3 +162,28 @@ async def test_large_bodies_are_the_gateways_to_judge(proxied: Proxied) -> None:
         body = {"model": MODEL_ID, "messages": [{"role": "user", "content": "x " * (2 << 20)}]}
         answer = await http.post("/v1/chat/completions", json=body)
     assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("named", ["panel__hosts", "panel__public_url"])
+async def test_pages_are_updated_over_tls(trusting_gateway: Gateway, tmp_path: Path, named: str) -> None:
+    """The panel learns from nginx or, with a public URL, from its settings that browsers use TLS."""
+    name = {"panel__hosts": json.dumps([PANEL_NAME]), "panel__public_url": f"https://{PANEL_NAME}"}[named]
+    settings = {"panel__gateway_url": trusting_gateway.base_url, "forwarded_allow_ips": "127.0.0.1", named: name}
+    panel = await asyncio.to_thread(Panel, tmp_path, **settings)
+    try:
+        async with nginx_before(trusting_gateway, panel.address, tmp_path) as proxied:
+            await asyncio.to_thread(use_panel, proxied)
+    finally:
+        await asyncio.to_thread(panel.close)
+
+
+def use_panel(proxied: Proxied) -> None:
+    """Sign in, open a page, and use its WebSocket."""
+    verify = proxied.trusting()
+    with httpx.Client(base_url=proxied.url, headers={"host": PANEL_NAME}, verify=verify, timeout=60) as browser:
+        cookie = sign_in(browser, proxied.gateway.key).headers["set-cookie"]
+        assert (cookie.startswith("__Host-loragate-panel-"), cookie.endswith("; Secure")) == (True, True)
+        assert "strict-transport-security" in browser.get("/").headers
+        with page_socket(browser, open_page(browser), verify) as page:
+            assert page.responds()

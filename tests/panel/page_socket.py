@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +17,16 @@ SOCKET_PATH = "/_nicegui_ws/socket.io/"
 
 def sign_in(browser: httpx.Client, key: str) -> httpx.Response:
     """Post a key to the panel that is the client's base URL. The client keeps the session's cookie."""
-    origin = str(browser.base_url).rstrip("/")
-    answer = browser.post("/sign-in", data={"key": key}, headers={"origin": origin})
+    answer = browser.post(
+        "/sign-in", data={"key": key}, headers={"origin": f"{browser.base_url.scheme}://{_host(browser)}"}
+    )
     assert answer.status_code == 303, answer.text
     return answer
+
+
+def _host(browser: httpx.Client) -> str:
+    """Return the host that the browser asks for, which a proxy may serve at another address."""
+    return browser.headers.get("host", browser.base_url.netloc.decode())
 
 
 def open_page(browser: httpx.Client, path: str = "/") -> str:
@@ -60,9 +67,15 @@ class PageSocket:
 @contextmanager
 def page_socket(browser: httpx.Client, page_id: str, verify: ssl.SSLContext) -> Iterator[PageSocket]:
     """Open the WebSocket of a page over TLS, with the browser's cookies."""
-    origin = str(browser.base_url).rstrip("/")
-    headers = {"origin": origin, "cookie": "; ".join(f"{name}={value}" for name, value in browser.cookies.items())}
-    url = origin.replace("https", "wss") + socket_query(page_id, "websocket")
-    waits = {"open_timeout": WAIT_SECONDS, "close_timeout": WAIT_SECONDS}
-    with connect(url, ssl=verify, additional_headers=headers, proxy=None, **waits) as connection:
+    host, address = _host(browser), (browser.base_url.host, browser.base_url.port)
+    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+    with connect(
+        f"wss://{host}{socket_query(page_id, 'websocket')}",
+        sock=socket.create_connection(address, WAIT_SECONDS),
+        ssl=verify,
+        origin=f"https://{host}",
+        additional_headers={"cookie": cookies},
+        open_timeout=WAIT_SECONDS,
+        close_timeout=WAIT_SECONDS,
+    ) as connection:
         yield PageSocket(page_id, connection)
