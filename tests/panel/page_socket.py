@@ -11,15 +11,13 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 
 WAIT_SECONDS = 60
-_QUERY = "EIO=4&tab_id=t&document_id=d&next_message_id=0&implicit_handshake=true"
-SOCKET_PATH = "/_nicegui_ws/socket.io/"
+_HANDSHAKE = "/_nicegui_ws/socket.io/?EIO=4&tab_id=t&document_id=d&next_message_id=0&implicit_handshake=true"
 
 
 def sign_in(browser: httpx.Client, key: str) -> httpx.Response:
     """Post a key to the panel that is the client's base URL. The client keeps the session's cookie."""
-    answer = browser.post(
-        "/sign-in", data={"key": key}, headers={"origin": f"{browser.base_url.scheme}://{_host(browser)}"}
-    )
+    origin = f"{browser.base_url.scheme}://{_host(browser)}"
+    answer = browser.post("/sign-in", data={"key": key}, headers={"origin": origin})
     assert answer.status_code == 303, answer.text
     return answer
 
@@ -29,16 +27,16 @@ def _host(browser: httpx.Client) -> str:
     return browser.headers.get("host", browser.base_url.netloc.decode())
 
 
-def open_page(browser: httpx.Client, path: str = "/") -> str:
+def open_page(browser: httpx.Client) -> str:
     """Return the id of a new page."""
-    found = re.search(r"'client_id': '([0-9a-f-]{36})'", browser.get(path).text)
+    found = re.search(r"'client_id': '([0-9a-f-]{36})'", browser.get("/").text)
     assert found is not None
     return found[1]
 
 
 def socket_query(page_id: str, transport: str) -> str:
     """Return the path and the query of a page's handshake over this transport."""
-    return f"{SOCKET_PATH}?{_QUERY}&transport={transport}&client_id={page_id}"
+    return f"{_HANDSHAKE}&transport={transport}&client_id={page_id}"
 
 
 class PageSocket:
@@ -58,9 +56,12 @@ class PageSocket:
         return self._receive("430") == "430[]"
 
     def _receive(self, prefix: str) -> str:
-        """Return the next message that begins with the prefix; the panel may send updates before it."""
+        """Return the next message that begins with the prefix; the panel may send pings and updates before it."""
         while not (message := str(self._connection.recv(WAIT_SECONDS))).startswith(prefix):
-            assert message.startswith("42"), message
+            if message == "2":
+                self._connection.send("3")
+            else:
+                assert message.startswith("42"), message
         return message
 
 
