@@ -1,6 +1,7 @@
 """The computation of a trainer, in threads of its own, and the memory that runs take there."""
 
 import asyncio
+import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -9,6 +10,10 @@ from loragate.trainer.trainer import Trainer
 from loragate.trainer.worker.preemption import Preemption
 
 T = TypeVar("T")
+
+_NICENESS = 10
+"""Of the threads that compute steps, because serving takes precedence. Linux gives each thread a niceness of its own;
+the event loop, for which clients wait, keeps that of the process."""
 
 
 class Compute:
@@ -20,7 +25,9 @@ class Compute:
         self.preemption = Preemption()
         trainer.between_layers = self.preemption.pause
         self._max_bytes = max_bytes
-        self._steps = ThreadPoolExecutor(1, thread_name_prefix="trainer-step")
+        self._steps = ThreadPoolExecutor(
+            1, thread_name_prefix="trainer-step", initializer=os.nice, initargs=(_NICENESS,)
+        )
         self._short = ThreadPoolExecutor(1, thread_name_prefix="trainer-run")
 
     async def run_step(self, work: Callable[[Trainer], T]) -> T:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import sys
 
 import torch
@@ -24,14 +23,12 @@ from loragate.trainer.worker.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
-_NICENESS = 10  # serving takes precedence
 _SWITCH_SECONDS = 0.0005
 """For so long a turn of the event loop, of which a command takes many, waits for the interpreter during a step."""
 
 
 def run(config: TrainerConfig) -> None:
     """Run until SIGTERM or SIGINT, then give all runs back. Raise StoreError, ModelRejected."""
-    os.nice(_NICENESS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
