@@ -84,3 +84,7 @@ Engine = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation.")]
 AdapterName = Annotated[str, typer.Argument(help="The adapter's name.")]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", help="Write the log of all parts on a terminal, too.", rich_help_panel=_SERVER),
+]

@@ -39,7 +39,8 @@ def main() -> None:
             help="required" if required else f"default: {field.default}",
         )
     arguments = parser.parse_args()
-    log_to_stderr("json" if os.environ.get(_LOG_FORMAT) == "json" else "text")
+    form = os.environ.get(_LOG_FORMAT)
+    log_to_stderr("json" if form == "json" else "text" if form == "text" else "auto")
     try:
         previous = os.environ.get(_PREVIOUS_VARIABLE, "").split(",")
         config = EngineConfig(

@@ -128,6 +128,25 @@ def build(
     typer.echo(assets.model_dir)
 
 
+@app.command()
+def keys(data_dir: options.DataDir = None) -> None:
+    """Print commands for a shell that export the keys of the demo's tenants and the admin key.
+
+    Example: `eval "$(loragate demo keys)"`, then `echo $ACME_KEY $GLOBEX_KEY $INITECH_KEY $ADMIN_KEY`
+    """
+    from loragate.cli.errors import CliError
+    from loragate.cli.settings.load import load
+    from loragate.demo.demo_file import read_demo_file
+
+    folder = load(data_dir=data_dir).data_dir
+    known = read_demo_file(folder)
+    if known is None:
+        raise CliError(f"{folder} has no keys of the demo: start it with `loragate serve --demo`")
+    for tenant in known.tenants:
+        typer.echo(f"export {tenant.name.upper()}_KEY={tenant.api_key}")
+    typer.echo(f"export ADMIN_KEY={known.admin_key}")
+
+
 @app.command(hidden=True)
 def provision(
     base_url: options.BaseUrl = None, admin_key: options.AdminKey = None, data_dir: options.DataDir = None

@@ -38,6 +38,7 @@ def serve(
     tls_client_ca: options.TlsClientCa = None,
     forwarded_allow_ips: options.ForwardedAllowIps = None,
     drain_seconds: options.DrainSeconds = None,
+    verbose: options.Verbose = False,
     data_dir: options.DataDir = None,
     config: options.Config = None,
 ) -> None:
@@ -78,6 +79,7 @@ def serve(
         tls_client_ca=tls_client_ca,
         forwarded_allow_ips=forwarded_allow_ips,
         drain_seconds=drain_seconds,
+        log_format="text" if verbose else None,
         data_dir=data_dir,
         config=config,
     )

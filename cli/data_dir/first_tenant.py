@@ -1,8 +1,12 @@
 """The tenant that the first start creates, so that a new installation has a key that is not the operator's."""
 
+import logging
+
 from loragate.adapter_store.store import Store
 from loragate.cli.data_dir.private_file import draft_of, write_private
 from loragate.cli.settings.model import Settings
+
+log = logging.getLogger(__name__)
 
 FILE_NAME = "first-tenant.key"
 
@@ -18,6 +22,11 @@ async def create_first_tenant(store: Store, settings: Settings) -> None:
     draft = draft_of(file)
     async with store.admin(write=True) as admin:
         if await admin.tenants.list(limit=1):
+            log.warning(
+                "first_tenant is ignored, because there are tenants already. `loragate keys create %s` creates a key, "
+                "if there is no such tenant after `loragate tenants create %s`",
+                *[settings.first_tenant] * 2,
+            )
             return
         tenant = await admin.tenants.create(settings.first_tenant, limits=settings.limits.tenant_limits)
         new = await admin.keys.create(tenant.id, name="first key")

@@ -211,7 +211,7 @@ class Settings(BaseSettings):
     )
 
     config: AbsolutePath | None = None
-    log_format: LogFormat = "text"
+    log_format: LogFormat = "auto"
     access_log: bool = False
     model: str | None = None
     demo: bool = False

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +11,8 @@ from loragate.cli.data_dir.demo_key import DEMO_FILE
 from loragate.cli.data_dir.preparation import print_admin_key
 from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.settings.model import Settings
-from loragate.engine.runtime.log_format import Fields, LogFormat
+from loragate.cli.supervisor.readiness import USUAL
+from loragate.engine.runtime.log_format import Fields, LogFormat, for_terminal
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +22,14 @@ READY = "loragate ready"
 class Notifications:
     """Prints the admin key once in an installation's life and `loragate ready` once per start, both on stdout.
 
-    Everything else goes to stderr: as text, or as "json" log records.
+    Everything else goes to stderr: as text, or as "json" log records. For a person at a terminal, stages replace what
+    every start waits for, and the admin key stands with the addresses.
     """
 
-    def __init__(self, form: LogFormat = "text") -> None:
+    def __init__(self, form: LogFormat = "auto") -> None:
         self._as_log = form == "json"
+        self._for_terminal = for_terminal(form)
+        self._new_key: str | None = None  # not printed yet
         self._console = Console(stderr=True, highlight=False)
 
     def event(self, words: str) -> None:
@@ -34,9 +39,27 @@ class Notifications:
             return
         self._console.print(f"loragate: {words}", style="dim", markup=False, soft_wrap=True)
 
+    def stage(self, words: str) -> None:
+        """Report what the start does now, to a person at a terminal."""
+        if self._for_terminal:
+            self._console.print(f"==> {words}", markup=False, soft_wrap=True)
+
+    def waiting(self, missing: str) -> None:
+        """Report what is missing until requests can be served."""
+        if not self._for_terminal or missing not in USUAL:
+            self.event(f"waiting for {missing}")
+
     def admin_key(self, key: str) -> None:
-        """Print a new admin key."""
-        print_admin_key(key)
+        """Print a new admin key: now, because a script may wait for it, or to a person with the addresses."""
+        self._new_key = key
+        if not (self._for_terminal and sys.stdout.isatty()):
+            self.end()
+
+    def end(self) -> None:
+        """Print a new admin key that has not been printed, because it cannot be read again."""
+        if self._new_key is not None:
+            print_admin_key(self._new_key)
+        self._new_key = None
 
     def ready(self, settings: Settings, where: Addresses) -> None:
         """Print the addresses, then the line that scripts wait for."""
@@ -48,6 +71,7 @@ class Notifications:
             )
         else:
             self._show(settings, where)
+        self.end()
         print(READY, flush=True)
 
     def _show(self, settings: Settings, where: Addresses) -> None:

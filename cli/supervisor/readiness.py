@@ -12,6 +12,9 @@ from loragate.gateway.connections.tls import ClientTls
 
 _POLL_SECONDS = 0.25
 _RESPONSE_SECONDS = 5.0
+_STARTING_ENGINE = ("engine", "not connected")  # in `/readyz`
+_GATEWAY, _ENGINE = "the gateway", "the engine"
+USUAL = (_GATEWAY, _ENGINE)  # what every start waits for
 _READY_WORKERS = re.compile(r"^loragate_gateway_ready_workers (\S+)$", re.MULTILINE)
 
 
@@ -25,7 +28,7 @@ async def until_ready(where: Addresses, workers: int, engines: Collection[str], 
             if not found:
                 return
             if found != missing:
-                notify(f"waiting for {found}")
+                notify(found)
             missing = found
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -46,7 +49,7 @@ async def _missing_parts(client: httpx.AsyncClient, workers: int, engines: Colle
         # One worker has responded; its metrics cover all of them.
         metrics = await client.get("/metrics") if workers > 1 else None
     except httpx.HTTPError:
-        return "the gateway"
+        return _GATEWAY
     ready = workers if metrics is None else _ready_workers_in(metrics)
     return "" if ready >= workers else f"gateway workers ({ready} of {workers} are ready)"
 
@@ -62,7 +65,9 @@ def not_ready_in(response: httpx.Response) -> str:
         parts = response.json()["parts"].items()
     except (ValueError, LookupError, TypeError, AttributeError):
         return f"the gateway (status {response.status_code})"
-    return ", ".join(f"{part} ({state})" for part, state in parts if state not in ("ok", "degraded")) or "the gateway"
+    missing = [(part, state) for part, state in parts if state not in ("ok", "degraded")]
+    shown = [_ENGINE if each == _STARTING_ENGINE else f"{each[0]} ({each[1]})" for each in missing]
+    return ", ".join(shown) or _GATEWAY
 
 
 def degraded_in(response: httpx.Response) -> dict[str, str]:

@@ -60,11 +60,13 @@ class Supervisor:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await self._stop()
+        self._notifications.end()
         if self._error is not None:
             raise self._error
 
     async def _start(self) -> None:
         """Start the slowest part first, and the optional ones when they no longer delay the first answer."""
+        self._notifications.stage("starting the engine and the gateway")
         model = self._model()
         optional = tuple(self._programs.optional(model, self._where, self._notifications.event))
         engines = [self._programs.engine(model)]
@@ -78,8 +80,9 @@ class Supervisor:
         for gateway in self._gateways:
             self._run_in_background(gateway.run())
         own_engines = {each.id for each in self._programs.own_engines}
-        await until_ready(self._where, self._settings.workers, own_engines, self._notifications.event)
+        await until_ready(self._where, self._settings.workers, own_engines, self._notifications.waiting)
         if admin_key is not None:
+            self._notifications.stage("adding the demo's tenants and adapters")
             await run_once(self._programs.demo_provision(self._where.base_url, admin_key))
             demo_key.remove_draft(self._settings.data_dir)
         await self._start_optional(optional)

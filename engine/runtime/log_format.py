@@ -7,13 +7,17 @@ an exception, and for errors of the operating system also its description.
 import json
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal
 
-LogFormat = Literal["text", "json"]
+LogFormat = Literal["auto", "text", "json"]
+
+STAGE = {"stage": True}  # the `extra` of what a person at a terminal sees while the server starts
+_ACCESS = "loragate.access"
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -35,6 +39,27 @@ class TextLines(logging.Formatter):
         return exception_text(ei[1])
 
 
+class TerminalLines(logging.Formatter):
+    """Lines for a person: `==> ` and a stage, or a level and a message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        beginning = "==> " if hasattr(record, "stage") else f"{record.levelname.lower()}: "
+        return beginning + super().format(record)
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        return exception_text(ei[1])
+
+
+def is_on_terminal(record: logging.LogRecord) -> bool:
+    """Return whether TerminalLines has this record: stages, warnings, and requests where the access log is on."""
+    return record.levelno >= logging.WARNING or hasattr(record, "stage") or record.name == _ACCESS
+
+
+def for_terminal(form: LogFormat) -> bool:
+    """Return whether a person at a terminal reads what is logged."""
+    return form == "auto" and sys.stderr.isatty()
+
+
 class JsonLines(logging.Formatter):
     """One JSON object per line: `time`, `level`, `logger`, `message` or the message's own fields, and `exception`."""
 
@@ -50,11 +75,16 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def log_to_stderr(form: LogFormat = "text") -> None:
-    """Log one line per event; libraries log from warnings on, and gRPC's core, in its own format, only errors."""
+def log_to_stderr(form: LogFormat = "auto") -> None:
+    """Log one line per event, and on a terminal only those for a person; libraries log from warnings on, and gRPC's
+    core, in its own format, only errors."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    if for_terminal(form):
+        handler.setFormatter(TerminalLines())
+        handler.addFilter(is_on_terminal)
+    else:
+        handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("loragate").setLevel(logging.INFO)
     # Fields that no line contains need not be collected.

@@ -30,6 +30,7 @@ from loragate.engine.model.classifier_heads import classifier_heads
 from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.runtime.copy_stream import event_marker
+from loragate.engine.runtime.log_format import STAGE
 from loragate.engine.runtime.memory import free_device_memory, free_host_memory
 from loragate.engine.runtime.thread_governor import ThreadGovernor, most_threads
 from loragate.engine.scheduling.overload import QueueBounds
@@ -107,12 +108,12 @@ def _quiet_transformers() -> Iterator[None]:
 
 def _load(config: EngineConfig) -> LoadedModel:
     directory = locate(config.model, require_commit=config.require_pinned_model)
-    log.info("loading %s", directory.name)
+    log.info("loading %s", directory.name, extra=STAGE)
     if cpu.available() and choose_device(config).type == "cpu":
         compile_loops()
     plain = load_plain(directory, config)
     max_model_len, notes = _max_model_len(plain, config)
-    log.info("checking the packed model against transformers' own")
+    log.info("checking the packed model against transformers' own", extra=STAGE)
     expected = self_check.reference(plain, self_check.check_lengths(plain.config, max_model_len))
     found, heads = targets(plain), classifier_heads(plain)
     base = prepare(plain, batch_invariant=config.batch_invariant == "on" and choose_device(config).type == "cuda")

@@ -22,6 +22,7 @@ from loragate.engine.config import EngineConfig, EngineOptions
 from loragate.engine.model.base_model import choose_dtype
 from loragate.engine.model.checkpoint import locate
 from loragate.engine.model.errors import ModelRejected
+from loragate.engine.runtime.log_format import STAGE
 from loragate.engine.runtime.memory import free_host_memory
 from loragate.engine.vllm_backend import tiny_check
 from loragate.engine.vllm_backend.async_llm import TESTED_VERSION, AsyncLlm, vllm_version
@@ -110,7 +111,7 @@ async def attach(config: EngineConfig, numbers: Iterator[int]) -> tuple[AsyncLlm
         log.warning("%s does not serve: %s", version, words)
     kinds = frozenset(AdapterKind(kind) for kind in tiny["kinds"])
     layout = whole_layout(model, config.max_lora_rank, kinds)
-    log.info("starting %s", version)
+    log.info("starting %s", version, extra=STAGE)
     llm = AsyncLlm(arguments)
     served = describe(directory, model, layout, config, llm)
     scratch = config.cache_dir / "vllm-attach"
@@ -148,7 +149,7 @@ async def tiny_report(config: EngineConfig, arguments: Mapping[str, Any], versio
     digest = _build_digest(arguments, version)
     known = _read(cache)
     if digest not in known:
-        log.info("testing %s on a tiny model against our own engine; the result is kept", version)
+        log.info("testing %s on a tiny model against our own engine; the result is kept", version, extra=STAGE)
         known = {digest: await _tested(arguments)}
         cache.parent.mkdir(parents=True, exist_ok=True)
         cache.write_text(json.dumps(known))

@@ -96,7 +96,7 @@ def test_a_unit_for_a_low_port_may_bind_it() -> None:
 
 
 def test_the_first_start_creates_the_tenant_and_no_later_one_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = load(data_dir=tmp_path, first_tenant="acme", admin_key="an admin key of 30 characters!")
     asyncio.run(prepare_store(settings))
@@ -107,9 +107,12 @@ def test_the_first_start_creates_the_tenant_and_no_later_one_does(
     assert str(file) in shown
     assert key not in shown
     assert asyncio.run(tenants_after_another_start(settings)) == ["acme"]
+    assert not caplog.records
     file.unlink()
     assert asyncio.run(tenants_after_another_start(settings)) == ["acme"]
     assert not file.exists()
+    assert "first_tenant is ignored" in caplog.text
+    assert "`loragate keys create acme`" in caplog.text
 
 
 async def tenants_after_another_start(settings: Settings) -> list[str]:

@@ -2,11 +2,12 @@
 
 import json
 import logging
+import sys
 from typing import Any
 
 import pytest
 
-from loragate.engine.runtime.log_format import Fields, JsonLines, TextLines, exception_text
+from loragate.engine.runtime.log_format import STAGE, Fields, JsonLines, TextLines, exception_text, log_to_stderr
 
 SECRET = "what a client wrote"
 
@@ -50,3 +51,32 @@ def test_fields_belong_to_their_line() -> None:
     line = record(Fields(status=200, route="/v1/models"))
     assert json.loads(JsonLines().format(line)).items() >= {"status": 200, "route": "/v1/models"}.items()
     assert TextLines().format(line).endswith('loragate.part: {"status": 200, "route": "/v1/models"}')
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> list[logging.Handler]:
+    """Make stderr a terminal; return the handlers that are set then."""
+    handlers: list[logging.Handler] = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(logging, "basicConfig", lambda **given: handlers.extend(given["handlers"]))
+    return handlers
+
+
+def shown(handlers: list[logging.Handler], name: str, level: int, **extra: object) -> str:
+    """Return what the only handler writes of a message; "" if nothing."""
+    (handler,) = handlers
+    line = logging.makeLogRecord({"name": name, "levelno": level, "levelname": "WARNING", "msg": "a message"} | extra)
+    return handler.format(line) if handler.filter(line) else ""
+
+
+def test_a_terminal_has_stages_and_warnings_only(terminal: list[logging.Handler]) -> None:
+    log_to_stderr()
+    assert shown(terminal, "loragate.engine", logging.INFO, **STAGE) == "==> a message"
+    assert shown(terminal, "loragate.engine", logging.INFO) == ""
+    assert shown(terminal, "loragate.engine", logging.WARNING) == "warning: a message"
+    assert shown(terminal, "loragate.access", logging.INFO).endswith("a message")
+
+
+def test_a_terminal_has_the_whole_log_on_request(terminal: list[logging.Handler]) -> None:
+    log_to_stderr("text")
+    assert shown(terminal, "loragate.engine", logging.INFO).endswith("WARNING loragate.engine: a message")
