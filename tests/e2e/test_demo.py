@@ -10,7 +10,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
 from openai.types.responses import ResponseFunctionToolCall
-from readme_example import printed_by
+from page_reader import Reader
+from readme_example import FINE_TUNES, follow, make_checkout, readme, terminal
 from running_server import RunningServer
 
 QUESTION = "What is the capital of France?"
@@ -166,13 +167,9 @@ def test_the_thinking_adapter_thinks_before_it_answers(server: RunningServer, de
     assert (details.reasoning_tokens or 0) > 0
 
 
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_it_learns_what_the_readme_teaches_it(tmp_path: Path) -> None:
-    running = RunningServer(tmp_path, "--demo", LORAGATE_FINETUNE__ENABLED="true")
-    try:
-        key = json.loads((tmp_path / "demo.json").read_text())["tenants"][0]["api_key"]
-        shown = printed_by("fine_tuning.jobs.create", running.base_url, "loragate-demo", ACME_KEY=key)
-    finally:
-        running.stop()
-    assert shown == "Ahoy! It is Ottawa.\n"
+def test_the_readme_leads_to_an_answer_a_tenant_and_a_canary(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = make_checkout(tmp_path / "checkout")
+    monkeypatch.chdir(checkout)
+    follow(Reader(checkout, server, terminal(checkout), {}, whole_programs=True), readme(end=FINE_TUNES))

@@ -1,6 +1,6 @@
 """The commands and programs that docs/ shows, run page by page as written against a real server.
 
-The README's have tests of their own: test_readme.py, test_readme_hub.py and test_demo.py.
+The README's have tests of their own: test_readme.py and test_demo.py.
 """
 
 import json
