@@ -100,6 +100,12 @@ $(PROTO_VENV)/.installed: requirements/proto.txt
 	$(call install_tool,$(PROTO_VENV),proto)
 	@touch $@
 
+build/hadolint/bin/hadolint: requirements/hadolint.txt
+	@echo "==> creating build/hadolint"
+	@mkdir -p build && $(PYTHON) -m venv build/hadolint
+	$(call install_tool,build/hadolint,hadolint)
+	@touch $@
+
 build/lock/bin/uv: requirements/uv.txt
 	@echo "==> creating build/lock for uv"
 	@mkdir -p build && $(PYTHON) -m venv build/lock

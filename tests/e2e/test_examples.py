@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from running_server import RunningServer
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -79,3 +81,30 @@ def test_grpc(server: RunningServer) -> None:
 def test_an_agent_of_langchain(server: RunningServer, libraries: Path) -> None:
     example = (libraries / "bin/python", EXAMPLES / "langchain_agent.py", "loragate-demo")
     assert run(server, *example, "What is the weather in Paris?") == "It's always sunny in Paris!\n"
+
+
+def test_the_action_publishes_promotes_and_goes_back(server: RunningServer, tmp_path: Path) -> None:
+    """As written, but for the steps that install loragate from an index."""
+    workflow = yaml.safe_load((EXAMPLES / "publish-adapter.yml").read_text())
+    steps = [step for step in workflow["jobs"]["publish"]["steps"] if "run" in step]
+    assert [step["run"].split()[0] for step in steps if "if" not in step] == ["pip", "uv"]
+    ran = {step["if"]: step["run"] for step in steps if "if" in step}
+    name = workflow["env"]["ADAPTER"]
+    shutil.copytree(EXAMPLES.parent / "demo/data/adapters/globex/french", tmp_path / "adapter")
+    run(server, *cli("adapters", "upload", "adapter", "--name", name), cwd=tmp_path)
+    shutil.rmtree(tmp_path / "adapter")
+    shutil.copytree(EXAMPLES.parent / "demo/data/adapters/globex/pirate", tmp_path / "adapter")
+
+    def after(condition: str) -> str:
+        script = f'loragate() {{ {" ".join(map(str, cli()))} "$@"; }}; ADAPTER={name}\n{ran.pop(condition)}'
+        return run(server, "bash", "-eo", "pipefail", "-c", script, cwd=tmp_path).splitlines()[-1]
+
+    both = f"{name}@default: version 1: 90 %, version 2: 10 %"
+    assert after("github.event_name == 'push'") == both
+    assert after("inputs.release == 'promote'") == f"{name}@default: version 2: 100 %"
+    assert after("inputs.release == 'rollback'") == both
+    assert not ran
+
+
+def cli(*arguments: str) -> tuple[str | Path, ...]:
+    return sys.executable, "-m", "loragate.cli.main", *arguments
