@@ -113,6 +113,7 @@ def shared(files: Path, hub: str, tmp_path_factory: pytest.TempPathFactory) -> I
         tmp_path_factory.mktemp("data"), "--model", str(files / "my-model"), LORAGATE_IMPORTS__HUB=hub,
         LORAGATE_FINETUNE__ENABLED="true", LORAGATE_SIGNATURES__SIGNERS=json.dumps(signers),
         LORAGATE_SIGNATURES__TRUST_FINE_TUNING="true", LORAGATE_RESPONSES__STORE="true",
+        LORAGATE_MERGED_EXPORTS="true",
     )  # fmt: skip
     yield running
     running.stop()

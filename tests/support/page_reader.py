@@ -135,7 +135,7 @@ class Reader:
 
 def variables(server: RunningServer, tenant: str) -> dict[str, str]:
     """Create a tenant; return the variables that commands in the pages have."""
-    key = server.add_tenant(tenant)
+    key = server.add_tenant(tenant, "all", "export")
     with server.admin() as admin, client(server.base_url, key) as caller:
         (tenant_id,) = (each["id"] for each in ok(admin.get("/admin/v1/tenants"))["data"] if each["name"] == tenant)
         form = {"purpose": "fine-tune", "open": "true"}

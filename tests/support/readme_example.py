@@ -11,7 +11,7 @@ from running_server import clean_environment
 from snippets import ROOT, Block, blocks
 
 FINE_TUNES = "fine_tuning.jobs.create"
-OWN_SERVER = "../my-server"
+OWN_SERVER = "mkdir ../my-server"
 
 
 def readme(beginning: str = "", end: str = "") -> list[Block]:

@@ -65,11 +65,12 @@ class RunningServer:
     def admin(self) -> httpx.Client:
         return client(self.base_url, ADMIN_KEY)
 
-    def add_tenant(self, name: str) -> str:
-        """Create a tenant; return its key."""
+    def add_tenant(self, name: str, *scopes: str) -> str:
+        """Create a tenant; return its key, which has all usual scopes unless some are given."""
+        body = {"name": "test"} | ({"scopes": list(scopes)} if scopes else {})
         with self.admin() as admin:
             tenant = ok(admin.post("/admin/v1/tenants", json={"name": name}))
-            key = ok(admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "test"}))
+            key = ok(admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json=body))
         return str(key["secret"])
 
     def wait_until_ready(self) -> None:

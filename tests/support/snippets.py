@@ -14,11 +14,6 @@ _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 # they show.
 NOT_RUN = [
     (
-        "docs/adapters.md: loragate adapters export-merged",
-        "needs a server that allows exports, and a key for them",
-        "tests/cli/commands/test_adapter_files.py::test_a_merged_export_appears_once_it_is_complete",
-    ),
-    (
         "docs/deploy.md: docker build -f deploy/docker/Dockerfile --target serve",
         "needs docker; the test builds with buildah",
         "tests/deploy/test_images.py::test_it_answers_with_each_adapter_on_a_read_only_file_system",
