@@ -4,6 +4,8 @@ Only its address is another one, and a stand-in for the hub has tiny models of t
 the real ones. tests/e2e/test_demo.py follows its first half where the long tests do not run.
 """
 
+import os
+import pty
 import re
 import shlex
 import shutil
@@ -79,7 +81,6 @@ def test_from_nothing_to_the_panel(reader: Reader) -> None:
 def test_a_server_of_ones_own_with_a_hub_and_without(
     reader: Reader, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader.server.stop()
     of_hub = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "cache"), "LORAGATE_IMPORTS__HUB": hub.url}
     reader.environment |= of_hub
     (*online, offline) = readme(OWN_SERVER)
@@ -93,6 +94,26 @@ def test_a_server_of_ones_own_with_a_hub_and_without(
     reader.environment["HF_HOME"] = str(tmp_path / "empty")
     reader.run(offline)
     assert len(hub.asked) == asked
+
+
+@pytest.mark.long
+def test_a_terminal_shows_stages_then_the_addresses_and_the_key(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loragate.cli.main", "serve", "--demo", "--data-dir", str(tmp_path / "data")]
+    ports = [word for name in ("--port", "--grpc-port", "--panel-port") for word in (name, "0")]
+    outer, inner = pty.openpty()
+    process = subprocess.Popen([*command, *ports], env=clean_environment(), stdout=inner, stderr=inner)
+    os.close(inner)
+    lines: list[str] = []
+    with open(outer, encoding="utf-8") as terminal:
+        while "loragate ready" not in lines:
+            lines.append(terminal.readline().rstrip())
+        process.terminate()
+        assert process.wait(60) == 0
+    first = next(number for number, line in enumerate(lines) if not line.startswith("==> "))
+    assert 3 <= first <= 6
+    assert lines[first].split()[0] == "REST"
+    assert lines[-2].startswith("admin key, shown only once: lg-admin-")
+    assert not [line for line in lines if "INFO" in line or "waiting" in line or "not connected" in line]
 
 
 def commands(word: str) -> list[str]:
