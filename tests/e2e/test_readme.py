@@ -21,7 +21,7 @@ import httpx
 import pytest
 from anyio.from_thread import start_blocking_portal
 from page_reader import Reader
-from readme_example import OWN_SERVER, follow, make_checkout, readme, terminal
+from readme_example import DOWNLOAD, OWN_SERVER, follow, make_checkout, readme, terminal
 from running_server import RunningServer, clean_environment, client, ok
 from tiny_models import add_adapter, make_model
 
@@ -83,11 +83,12 @@ def test_a_server_of_ones_own_with_a_hub_and_without(
 ) -> None:
     of_hub = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "cache"), "LORAGATE_IMPORTS__HUB": hub.url}
     reader.environment |= of_hub
-    (*online, offline) = readme(OWN_SERVER)
-    assert "HF_HUB_OFFLINE=1 loragate serve" in offline.text
-    follow(reader, online)
-    listed = reader.run_command("loragate adapters list", [])
+    download, offline = readme(DOWNLOAD)
+    follow(reader, readme(OWN_SERVER, DOWNLOAD))
+    first_tenant = "LORAGATE_API_KEY=$(cat .loragate/first-tenant.key)"
+    listed = reader.run_command(f"{first_tenant} loragate adapters list", [])
     assert {line.split("\t")[0] for line in listed.splitlines()} == {"meow", "woof"}
+    reader.run(download)
     hub.replies.clear()
     asked = len(hub.asked)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "empty"))

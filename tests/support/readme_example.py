@@ -12,6 +12,7 @@ from snippets import ROOT, Block, blocks
 
 FINE_TUNES = "fine_tuning.jobs.create"
 OWN_SERVER = "mkdir ../my-server"
+DOWNLOAD = "hf download"
 
 
 def readme(beginning: str = "", end: str = "") -> list[Block]:
