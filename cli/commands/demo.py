@@ -134,6 +134,9 @@ def keys(data_dir: options.DataDir = None) -> None:
 
     Example: `eval "$(loragate demo keys)"`, then `echo $ACME_KEY $GLOBEX_KEY $INITECH_KEY $ADMIN_KEY`
     """
+    import re
+    import shlex
+
     from loragate.cli.errors import CliError
     from loragate.cli.settings.load import load
     from loragate.demo.demo_file import read_demo_file
@@ -142,9 +145,11 @@ def keys(data_dir: options.DataDir = None) -> None:
     known = read_demo_file(folder)
     if known is None:
         raise CliError(f"{folder} has no keys of the demo: start it with `loragate serve --demo`")
+    # Quoted, because a shell evaluates what a file in this folder says.
     for tenant in known.tenants:
-        typer.echo(f"export {tenant.name.upper()}_KEY={tenant.api_key}")
-    typer.echo(f"export ADMIN_KEY={known.admin_key}")
+        name = re.sub(r"\W", "_", tenant.name.upper(), flags=re.ASCII)
+        typer.echo(f"export {name}_KEY={shlex.quote(tenant.api_key)}")
+    typer.echo(f"export ADMIN_KEY={shlex.quote(known.admin_key)}")
 
 
 @app.command(hidden=True)
