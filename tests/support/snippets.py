@@ -49,6 +49,11 @@ NOT_RUN = [
         "tests/deploy/test_kubernetes.py::test_the_page_names_what_the_manifests_have",
     ),
     (
+        "docs/replicas.md: LORAGATE_DATABASE_URL=",
+        "needs a database and an engine on other machines",
+        "tests/e2e/test_fleet.py::test_an_engine_registers_serves_and_leaves",
+    ),
+    (
         "docs/install.md: uvx",
         "installs from an index",
         "tests/test_packaging.py::test_the_bare_wheel_serves_the_demo_and_names_the_extras_that_commands_lack",
