@@ -11,8 +11,8 @@ they compute. "loop" is the number of instructions of an iteration of the innerm
 kernel can be as fast as the memory: the bytes of weights or of the cache for each instruction that a warp executes. A
 multiprocessor of an H100 issues four a cycle at the very most, and two in practice; at 3 TB/s 13 bytes arrive in one.
 
-The exit status is 1 if a kernel spills registers to memory, does not compile, or falls below its bound in
-`bounds.json`.
+The exit status is 1 if a kernel spills more registers to memory than SPILLED says, does not compile, or falls below its
+bound in `bounds.json`.
 """
 
 import argparse
@@ -131,6 +131,10 @@ class Report:
         blocks = self.compiled.blocks(ARCHITECTURES[self.arch], self.variant.warps)
         return blocks * (self.variant.stages - 1) * self.variant.loop_bytes
 
+    def spills_more(self) -> bool:
+        """Return whether it spills more registers than is known of it."""
+        return self.compiled.spilled_bytes > SPILLED.get((self.arch, self.variant.name), 0)
+
     def falls_below(self, bounds: Mapping[str, Mapping[str, float]]) -> bool:
         bound = bounds.get(place(self.arch), {}).get(self.variant.name, 0.0)
         return (self.bytes_per_instruction or 0.0) < bound
@@ -165,7 +169,7 @@ def main() -> int:
     if arguments.raises:
         _raise(bounds, reports)
     problems = {
-        "spill registers": sum(report.compiled.spilled_bytes > 0 for report in reports),
+        "spill registers": sum(report.spills_more() for report in reports),
         "fall below their bound": sum(report.falls_below(bounds) for report in reports),
     }
     for problem, count in problems.items():
@@ -174,6 +178,13 @@ def main() -> int:
     return 1 if any(problems.values()) else 0
 
 
+SPILLED = {  # bytes per thread that the pinned Triton's ptxas spills; a kernel may not spill more
+    (80, "expand bfloat16 rows16 n128 splits8"): 16,
+    (80, "expand float32 rows16 n128 splits8"): 16,
+    (90, "expand float32 rows16 n128 splits8"): 16,
+    (100, "attend bfloat16 over float8_e4m3fn 32/8 heads of 128"): 32,
+    (100, "attend bfloat16 over float8_e4m3fn by its bits 16/8 heads of 256"): 8,
+}
 HEADER = (
     *("kernel", "sm", "registers", "shared, B", "spilled, B", "occupancy", "in flight", "loop", "B/instr"),
     *("narrow", "MB", "GFLOP"),

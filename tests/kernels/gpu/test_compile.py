@@ -1,4 +1,4 @@
-"""Every kernel compiles for GPUs that are not present, spills no registers, and keeps to its bound."""
+"""Every kernel compiles for GPUs that are not present, spills no more registers than known, keeps to its bound."""
 
 import json
 import os
