@@ -2,6 +2,7 @@
 
 import logging
 
+from loragate.adapter_store.database.page import MAX_LIMIT
 from loragate.adapter_store.store import Store
 from loragate.cli.data_dir.private_file import draft_of, write_private
 from loragate.cli.settings.model import Settings
@@ -21,12 +22,15 @@ async def create_first_tenant(store: Store, settings: Settings) -> None:
         return
     draft = draft_of(file)
     async with store.admin(write=True) as admin:
-        if await admin.tenants.list(limit=1):
-            log.warning(
-                "first_tenant is ignored, because there are tenants already. `loragate keys create %s` creates a key, "
-                "if there is no such tenant after `loragate tenants create %s`",
-                *[settings.first_tenant] * 2,
-            )
+        tenants = await admin.tenants.list(limit=MAX_LIMIT)
+        if tenants:
+            known = {tenant.name for tenant in tenants}
+            if settings.first_tenant not in known and not tenants.has_more:
+                log.warning(
+                    "first_tenant: there are other tenants already, so %s is not created. Create it and a key: "
+                    "`loragate tenants create %s`, then `loragate keys create %s`",
+                    *[settings.first_tenant] * 3,
+                )
             return
         tenant = await admin.tenants.create(settings.first_tenant, limits=settings.limits.tenant_limits)
         new = await admin.keys.create(tenant.id, name="first key")

@@ -111,8 +111,11 @@ def test_the_first_start_creates_the_tenant_and_no_later_one_does(
     file.unlink()
     assert asyncio.run(tenants_after_another_start(settings)) == ["acme"]
     assert not file.exists()
-    assert "first_tenant is ignored" in caplog.text
-    assert "`loragate keys create acme`" in caplog.text
+    assert not caplog.records, "who has read the key may remove its file"
+    other = load(data_dir=tmp_path, first_tenant="globex", admin_key="an admin key of 30 characters!")
+    assert asyncio.run(tenants_after_another_start(other)) == ["acme"]
+    assert "globex is not created" in caplog.text
+    assert "`loragate keys create globex`" in caplog.text
 
 
 async def tenants_after_another_start(settings: Settings) -> list[str]:
