@@ -137,6 +137,7 @@ def shares(tenant: httpx.Client) -> Counter[str]:
         return Counter(pool.map(version, range(USERS)))
 
 
+@pytest.mark.long  # a faster test does the same with the demo: `test_demo.py`
 def test_three_commands_from_a_folder_to_a_canary_and_back(server: Any, tiny: Any, tmp_path: Path) -> None:
     (first,) = (command for command in commands("tenants create") if "adapters upload" in command)
     canary_and_back = commands("adapters canary")

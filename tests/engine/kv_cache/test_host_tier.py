@@ -55,7 +55,7 @@ class DeferredTier(KVHostTier):
     rng=st.randoms(use_true_random=False),
     actions=st.lists(st.tuples(st.sampled_from(["save", "save", "load", "load", "advance"]), st.integers(1, 5))),
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_steps_find_their_blocks_however_late_copies_are(
     at_once: int, rng: random.Random, actions: list[tuple[str, int]]
 ) -> None:
