@@ -43,18 +43,15 @@ def rotary_kernel(  # type: ignore[no-untyped-def]
     ROUNDS: tl.constexpr,  # round each product to the model's dtype before the sum, as torch's operators do
 ):
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    angles_cos, angles_sin = cos + row * ROTATED, sin + row * ROTATED
     query_blocks = tl.cdiv(heads, HEADS)
     if block < query_blocks:
-        head = (block * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None]
+        head = _heads_of(block, HEADS)
         source = query + head * query_head_stride + row * query_row_stride
-        target = query_out + (row * heads + head) * DIM
-        _rotate_heads(source, target, head < heads, angles_cos, angles_sin, DIM, ROTATED, ROUNDS)
+        _rotate_heads(source, query_out, row, head, heads, cos, sin, DIM, ROTATED, ROUNDS)
     else:
-        head = ((block - query_blocks) * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None]
+        head = _heads_of(block - query_blocks, HEADS)
         source = key + head * key_head_stride + row * key_row_stride
-        target = key_out + (row * kv_heads + head) * DIM
-        _rotate_heads(source, target, head < kv_heads, angles_cos, angles_sin, DIM, ROTATED, ROUNDS)
+        _rotate_heads(source, key_out, row, head, kv_heads, cos, sin, DIM, ROTATED, ROUNDS)
 
 
 @triton.jit
@@ -88,31 +85,37 @@ def rotary_write_kernel(  # type: ignore[no-untyped-def]
     FORMAT: tl.constexpr,
 ):
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    angles_cos, angles_sin = cos + row * ROTATED, sin + row * ROTATED
     query_blocks = tl.cdiv(heads, HEADS)
     if block < query_blocks:
-        head = (block * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None]
+        head = _heads_of(block, HEADS)
         source = query + head * query_head_stride + row * query_row_stride
-        target = query_out + (row * heads + head) * DIM
-        _rotate_heads(source, target, head < heads, angles_cos, angles_sin, DIM, ROTATED, ROUNDS)
+        _rotate_heads(source, query_out, row, head, heads, cos, sin, DIM, ROTATED, ROUNDS)
     else:
-        head = ((block - query_blocks) * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None]
+        head = _heads_of(block - query_blocks, HEADS)
         there = head < kv_heads
         at = head * places + tl.load(targets + row)
         source = key + head * key_head_stride + row * key_row_stride
-        target = key_out + (row * kv_heads + head) * DIM
-        rotated = _rotate_heads(source, target, there, angles_cos, angles_sin, DIM, ROTATED, ROUNDS)
+        rotated = _rotate_heads(source, key_out, row, head, kv_heads, cos, sin, DIM, ROTATED, ROUNDS)
         store_heads(rotated, keys, key_scales, at, there, DIM, FORMAT)
         numbers = load_heads(value + head * value_head_stride + row * value_row_stride, there, VALUE_DIM)
         store_heads(numbers, values, value_scales, at, there, VALUE_DIM, FORMAT)
 
 
 @triton.jit
+def _heads_of(block, HEADS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the numbers [HEADS, 1] of a block's heads."""
+    return (block * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None]
+
+
+@triton.jit
 def _rotate_heads(  # type: ignore[no-untyped-def]
-    sources, targets, there, cos, sin, DIM: tl.constexpr, ROTATED: tl.constexpr, ROUNDS: tl.constexpr
+    sources, out, row, head, heads, cos, sin, DIM: tl.constexpr, ROTATED: tl.constexpr, ROUNDS: tl.constexpr
 ):
-    """Store the rotated heads [heads, DIM, rounded up to a power of two], and return them."""
+    """Store the rotated heads of a row [HEADS, DIM, rounded up to a power of two] in `out` [rows, heads, DIM], and
+    return them."""
     half: tl.constexpr = ROTATED // 2
+    there, targets = head < heads, out + (row * heads + head) * DIM
+    cos, sin = cos + row * ROTATED, sin + row * ROTATED
     d = tl.arange(0, triton.next_power_of_2(DIM))[None]
     rotated = d < ROTATED
     x = load_heads(sources, there, DIM)

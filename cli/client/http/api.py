@@ -14,10 +14,11 @@ from loragate.gateway.connections.tls import ANY_VALID, ClientTls
 _CONNECT_SECONDS = 5.0
 _RESPONSE_SECONDS = 300.0  # long enough for a long completion, or the check of a large upload
 _PAGE = 100
+_SET_CERTIFICATE = "set LORAGATE_CLIENT_CERT to a PEM file with yours and its key"
 # Python's event loops close a connection whose certificate they reject without sending the alert.
 _MAY_DEMAND_CERTIFICATE = (
-    "; if the server has LORAGATE_TLS_CLIENT_CA, it serves only clients with a certificate that it trusts: set "
-    "LORAGATE_CLIENT_CERT to a PEM file with yours and its key"
+    "; if the server has LORAGATE_TLS_CLIENT_CA, it serves only clients with a certificate that it trusts: "
+    f"{_SET_CERTIFICATE}"
 )
 
 
@@ -116,10 +117,7 @@ def _rejected_certificate(error: httpx.TransportError, base_url: str) -> str | N
             "--base-url, and the authority that signed it with SSL_CERT_FILE"
         )
     if any(alert in str(cause) for alert in ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")):
-        return (
-            f"{base_url} serves only clients with a certificate that it trusts ({cause}): set LORAGATE_CLIENT_CERT to "
-            "a PEM file with yours and its key"
-        )
+        return f"{base_url} serves only clients with a certificate that it trusts ({cause}): {_SET_CERTIFICATE}"
     return None
 
 
