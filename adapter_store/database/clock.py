@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -30,6 +30,27 @@ def _sqlite(element: database_now, compiler: SQLCompiler, **options: Any) -> str
 @compiles(database_now, "postgresql")
 def _postgres(element: database_now, compiler: SQLCompiler, **options: Any) -> str:
     return "clock_timestamp()"
+
+
+class database_later(FunctionElement[datetime]):
+    """SQL: the current time and a delay."""
+
+    type = UtcDateTime()
+    inherit_cache = True
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__(literal(delay.total_seconds()))
+
+
+@compiles(database_later, "sqlite")
+def _sqlite_later(element: database_later, compiler: SQLCompiler, **options: Any) -> str:
+    delay = compiler.process(element.clauses, **options)
+    return f"strftime('%Y-%m-%d %H:%M:%f000', 'now', {delay} || ' seconds')"
+
+
+@compiles(database_later, "postgresql")
+def _postgres_later(element: database_later, compiler: SQLCompiler, **options: Any) -> str:
+    return f"clock_timestamp() + make_interval(secs => {compiler.process(element.clauses, **options)})"
 
 
 async def current_time(session: AsyncSession) -> datetime:

@@ -22,9 +22,8 @@ from sqlalchemy.util import await_only
 from sqlalchemy.util.concurrency import in_greenlet
 
 from loragate.adapter_store.database.error_mapping import database_faults
+from loragate.adapter_store.database.sqlite_driver import SqliteConnection, connect
 from loragate.adapter_store.database.tenant_session import (
-    BEGIN_READING,
-    BEGIN_WRITING,
     TENANT,
     WRITE,
     TenantSession,
@@ -128,7 +127,10 @@ def create_engine(url: URL) -> AsyncEngine:
         _ping_idle_connections(engine.sync_engine)
         return engine
     engine = create_async_engine(
-        url, pool_timeout=_POOL_TIMEOUT, pool_reset_on_return=None, connect_args={"timeout": BUSY_TIMEOUT}
+        url,
+        pool_timeout=_POOL_TIMEOUT,
+        pool_reset_on_return=None,
+        connect_args={"timeout": BUSY_TIMEOUT, "async_creator_fn": connect},
     )
     _configure_sqlite(engine.sync_engine)
     return engine
@@ -188,8 +190,10 @@ def _configure_sqlite(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, SqliteConnection)
         write = connection.get_execution_options().get(WRITE, True)
-        connection.exec_driver_sql(BEGIN_WRITING if write else BEGIN_READING)
+        driver.begin("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED", is_reading=not write)
 
 
 def _terminate(connection: Any) -> None:

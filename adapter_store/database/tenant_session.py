@@ -27,8 +27,6 @@ from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.tables.base import Base, TenantOwned
 from loragate.adapter_store.tables.tenants import TenantRow
 
-BEGIN_READING = "BEGIN DEFERRED"  # SQLite's
-BEGIN_WRITING = "BEGIN IMMEDIATE"
 # Execution options of a session and so of its connection.
 WRITE = "loragate_write"  # bool
 TENANT = "loragate_tenant"  # the tenant's id
@@ -91,8 +89,6 @@ def check_sql_scope(
         raise UnscopedStatement("a read scope cannot write; open the scope with write=True")
     tenant_id = options.get(TENANT)
     if tenant_id is None:
-        return
-    if statement in (BEGIN_READING, BEGIN_WRITING):
         return
     if context.compiled is None:
         raise UnscopedStatement("a tenant's scope runs no raw SQL")

@@ -18,6 +18,7 @@ from loragate.adapter_store.adapters.description import EMPTY_DESCRIPTION
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.adapters.search_text import search_text
 from loragate.adapter_store.adapters.versions import find_adapter, is_deferred, version_columns, version_of
+from loragate.adapter_store.database.upsert import upsert
 from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.publishing.staging import StagedAdapter
@@ -62,9 +63,9 @@ async def register(
 async def record_blob(session: AsyncSession, digest: str, size: int) -> None:
     """Record the bytes of an adapter that are about to be stored, so that they count; `size` is that of both files."""
     row, now = AdapterBlobRow, utc_now()
-    again = update(row).where(row.digest == digest).values(created_at=now).returning(row.digest)
-    if (await session.execute(again)).one_or_none() is None:
-        await session.execute(insert(row).values(digest=digest, size_bytes=size, created_at=now))
+    add = upsert(session, row).values(digest=digest, size_bytes=size, created_at=now)
+    key = [column.name for column in row.__table__.primary_key]
+    await session.execute(add.on_conflict_do_update(index_elements=key, set_={"created_at": now}))
 
 
 async def is_recorded(session: AsyncSession, digest: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -87,20 +87,10 @@ class TrainingQueue:
     async def waiting(self, worker: str, limit: int) -> WaitingRuns:
         """Return the worker's runs that have a command to run, with up to `limit` commands whose predecessors are all
         here; rejected ones are among them. Payloads of forward_backwards, which may be large, are not read."""
-        run, command, tenant = TrainingRunRow, TrainingCommandRow, TenantRow
-        alive = exists().where(tenant.id == run.tenant_id, tenant.deleted_at.is_(None))
-        mine = and_(run.worker == worker, run.status != RunStatus.PAUSED)
-        free = and_(run.status.in_(_CLAIMABLE), _is_free(), alive)
-        payload = case((command.kind != CommandKind.FORWARD_BACKWARD, command.payload))
-        query = (
-            select(run, command.seq, command.kind, command.status, payload)
-            .join(command, and_(_of_run(command), _is_next(command, limit)))
-            .where(or_(mine, free), _has_command())
-            .order_by(run.tenant_id, run.id, command.seq)
-        )
+        found = await self._session.execute(_WAITING, {"worker": worker, "limit": limit})
         held: dict[tuple[str, str], WaitingRun] = {}
         others = False
-        for row, seq, kind, status, content in (await self._session.execute(query)).tuples():
+        for row, seq, kind, status, content in found.tuples():
             if row.worker != worker:
                 others = True
                 continue
@@ -184,11 +174,26 @@ def _has_command() -> ColumnElement[bool]:
     return exists().where(*of_run, command.seq == TrainingRunRow.next_seq)
 
 
-def _is_next(command: type[TrainingCommandRow], limit: int) -> ColumnElement[bool]:
-    first = TrainingRunRow.next_seq
-    return and_(command.seq >= first, command.seq < first + limit)
-
-
 def _is_free() -> ColumnElement[bool]:
     row = TrainingRunRow
     return or_(row.held_until.is_(None), row.held_until <= database_now())
+
+
+def _waiting() -> Select[TrainingRunRow, int, str, str, bytes | None]:
+    """Select the commands to run of a `worker`, `limit` of a run, and those of runs that are free."""
+    run, command, tenant = TrainingRunRow, TrainingCommandRow, TenantRow
+    alive = exists().where(tenant.id == run.tenant_id, tenant.deleted_at.is_(None))
+    mine = and_(run.worker == bindparam("worker"), run.status != RunStatus.PAUSED)
+    free = and_(run.status.in_(_CLAIMABLE), _is_free(), alive)
+    first = TrainingRunRow.next_seq
+    is_next = and_(command.seq >= first, command.seq < first + bindparam("limit"))
+    payload = case((command.kind != CommandKind.FORWARD_BACKWARD, command.payload))
+    return (
+        select(run, command.seq, command.kind, command.status, payload)
+        .join(command, and_(_of_run(command), is_next))
+        .where(or_(mine, free), _has_command())
+        .order_by(run.tenant_id, run.id, command.seq)
+    )
+
+
+_WAITING = _waiting()

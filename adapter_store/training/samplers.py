@@ -3,11 +3,13 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import and_, insert, select, update
+from sqlalchemy import and_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.clock import current_time, database_now
+from loragate.adapter_store.database.clock import database_later, database_now
+from loragate.adapter_store.database.upsert import upsert
 from loragate.adapter_store.errors import Invalid, NotFound
 from loragate.adapter_store.tables.training import SampleRow, SamplerRow
 from loragate.adapter_store.training.objects import Outcome, RequestStatus, Sampler
@@ -24,20 +26,17 @@ class TrainingSamplers:
 
     async def create(self, sampler: Sampler) -> Sampler:
         """Create a sampler; the same one again is the same. Raise Invalid if the session has another with its id."""
-        known = await self._find(sampler.id)
-        if known is None:
-            values = {
-                "id": sampler.id,
-                "session_id": sampler.session_id,
-                "model_path": sampler.model_path,
-                "adapter": sampler.adapter,
-                "version": sampler.version,
-                "digest": sampler.digest,
-                "size_bytes": sampler.size_bytes,
-                "created_at": database_now(),
-            }
-            await self._session.execute(insert(SamplerRow).values(**values))
-        elif known != sampler:
+        values = {
+            "id": sampler.id,
+            "session_id": sampler.session_id,
+            "model_path": sampler.model_path,
+            "adapter": sampler.adapter,
+            "version": sampler.version,
+            "digest": sampler.digest,
+            "size_bytes": sampler.size_bytes,
+            "created_at": database_now(),
+        }
+        if not await self._add(SamplerRow, values) and await self._find(sampler.id) != sampler:
             words = "The session has another sampler with this number."
             raise Invalid(words, code="seq_id_reused", param="sampling_session_seq_id")
         return sampler
@@ -58,17 +57,15 @@ class TrainingSamplers:
     async def submit(self, sampler_id: str, seq: int, request: bytes, worker: str) -> bool:
         """Record a request that `worker` will run; return False if it is known. Raise Invalid for other content."""
         row, digest = SampleRow, hashlib.sha256(request).digest()
-        known = await self._session.scalar(select(row).where(row.sampler_id == sampler_id, row.seq == seq))
-        if known is not None:
-            if known.digest != digest:
-                words = f"The request {seq} of this sampler was sent before with other content."
-                raise Invalid(words, code="seq_id_reused", param="seq_id")
-            return False
-        now = await current_time(self._session)
-        values = {"status": RequestStatus.WAITING, "worker": worker, "held_until": now + SAMPLE_LEASE}
-        place = {"sampler_id": sampler_id, "seq": seq, "digest": digest, "created_at": now}
-        await self._session.execute(insert(row).values(**place, **values))
-        return True
+        values = {"status": RequestStatus.WAITING, "worker": worker, "held_until": database_later(SAMPLE_LEASE)}
+        place = {"sampler_id": sampler_id, "seq": seq, "digest": digest, "created_at": database_now()}
+        if await self._add(row, place | values):
+            return True
+        known = await self._session.scalar(select(row.digest).where(row.sampler_id == sampler_id, row.seq == seq))
+        if known != digest:
+            words = f"The request {seq} of this sampler was sent before with other content."
+            raise Invalid(words, code="seq_id_reused", param="seq_id")
+        return False
 
     async def finish(self, sampler_id: str, seq: int, worker: str, outcome: Outcome) -> None:
         """Record the result of a request that `worker` ran."""
@@ -83,6 +80,11 @@ class TrainingSamplers:
         query = select(row, lost).where(row.sampler_id == sampler_id, row.seq.in_(list(numbers)))
         found = await self._session.execute(query)
         return {each.seq: None if is_lost else outcome_of(each) for each, is_lost in found.tuples()}
+
+    async def _add(self, row: type[SamplerRow] | type[SampleRow], values: Mapping[str, Any]) -> bool:
+        """Add a row; return False if there is one with its key."""
+        add = upsert(self._session, row).values(**values).on_conflict_do_nothing()
+        return (await self._session.execute(add.returning(row.created_at))).first() is not None
 
     async def _find(self, sampler_id: str) -> Sampler | None:
         row = None

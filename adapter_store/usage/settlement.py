@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from loragate.adapter_store.database.upsert import upsert
 from loragate.adapter_store.tables.usage import RejectedRequestsRow, UsageRecordRow, UsageSumRow
 from loragate.adapter_store.usage.periods import Width, floor
 from loragate.adapter_store.usage.record import UsageRecord
@@ -29,7 +29,6 @@ _RECORDS, _SUMS, _REJECTED = (
 )
 _SUM_KEY = tuple(column.name for column in _SUMS.primary_key)
 
-Insert = postgresql.Insert | sqlite.Insert
 SumKey = tuple[Any, ...]
 RejectionKey = tuple[str, datetime, Reason]
 """The tenant's id, the start of an hour, and the reason."""
@@ -46,7 +45,7 @@ class UsageSettlement:
         by_key = {(record.tenant_id, record.id): record for record in records}
         if not by_key:
             return 0
-        add = self._insert(_RECORDS).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
+        add = upsert(self._session, _RECORDS).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
         added = add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id)
         new, waiting = [], list(by_key.values())
         for start in range(0, len(waiting), _BATCH):
@@ -57,7 +56,7 @@ class UsageSettlement:
 
     async def add_rejections(self, counts: Mapping[RejectionKey, int]) -> None:
         """Add to the counts of rejected requests."""
-        add = self._insert(_REJECTED)
+        add = upsert(self._session, _REJECTED)
         grown = {"requests": _REJECTED.c.requests + add.excluded.requests}
         key = tuple(column.name for column in _REJECTED.primary_key)
         rows = [dict(zip(key, each, strict=True)) | {"requests": count} for each, count in sorted(counts.items())]
@@ -75,15 +74,11 @@ class UsageSettlement:
         sums = _sums_of(records)
         if not sums:
             return
-        add = self._insert(_SUMS)
+        add = upsert(self._session, _SUMS)
         grown: dict[str, ColumnElement[int]] = {name: _SUMS.c[name] + add.excluded[name] for name in _COUNTS}
         # In the order of their keys, so that writers cannot deadlock.
         rows = [dict(zip(_SUM_KEY, key, strict=True)) | dict(counts) for key, counts in sorted(sums.items())]
         await self._session.execute(add.on_conflict_do_update(index_elements=_SUM_KEY, set_=grown), rows)
-
-    def _insert(self, table: Table) -> Insert:
-        postgres = self._session.get_bind().dialect.name == "postgresql"
-        return postgresql.insert(table) if postgres else sqlite.insert(table)
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:
