@@ -29,25 +29,24 @@ class Fields(dict[str, Any]):
         return json.dumps(self)
 
 
-class TextLines(logging.Formatter):
+class _Lines(logging.Formatter):
+    def formatException(self, ei: _ExcInfo) -> str:
+        return exception_text(ei[1])
+
+
+class TextLines(_Lines):
     """Lines of time, level, logger and message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def formatException(self, ei: _ExcInfo) -> str:
-        return exception_text(ei[1])
 
-
-class TerminalLines(logging.Formatter):
+class TerminalLines(_Lines):
     """Lines for a person: `==> ` and a stage, or a level and a message."""
 
     def format(self, record: logging.LogRecord) -> str:
         beginning = "==> " if hasattr(record, "stage") else f"{record.levelname.lower()}: "
         return beginning + super().format(record)
-
-    def formatException(self, ei: _ExcInfo) -> str:
-        return exception_text(ei[1])
 
 
 def is_on_terminal(record: logging.LogRecord) -> bool:
