@@ -11,11 +11,12 @@ token of an unnamed sampler after each, while another tenant trains; measured is
 import argparse
 import asyncio
 import json
+import multiprocessing
 import statistics
 import tempfile
-import threading
 import time
 import warnings
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ def until_ready(product: Product) -> None:
         time.sleep(0.5)
 
 
-def client(product: Product, key: str) -> tinker.TrainingClient:
-    service = tinker.ServiceClient(base_url=product.base_url, api_key=f"tml-{key}")
+def client(base_url: str, key: str) -> tinker.TrainingClient:
+    service = tinker.ServiceClient(base_url=base_url, api_key=f"tml-{key}")
     return service.create_lora_training_client(base_model="loragate-demo", rank=8, seed=1).result()
 
 
@@ -65,32 +66,42 @@ def datum(seed: int) -> types.Datum:
 
 
 class Training:
-    """A tenant that trains while the block runs, a step after the other."""
+    """A tenant that trains until the block ends, a step after the other, in a process of its own as any other client
+    is."""
 
     def __init__(self, product: Product, key: str) -> None:
-        self._client = client(product, key)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.steps = 0
+        spawn = multiprocessing.get_context("spawn")
+        begun, self._ended = spawn.Event(), spawn.Event()
+        self._steps = spawn.Value("i", 0)
+        arguments = (product.base_url, key, begun, self._ended, self._steps)
+        self._process = spawn.Process(target=_train, args=arguments)
+        self._process.start()
+        begun.wait()
 
     def __enter__(self) -> "Training":
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        self._process.join()
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._client.forward_backward([datum(each) for each in range(8)], "cross_entropy")
-            self._client.optim_step(types.AdamParams(learning_rate=1e-4)).result()
-            self.steps += 1
+    @property
+    def steps(self) -> int:
+        return int(self._steps.value)
+
+
+def _train(base_url: str, key: str, begun: Event, ended: Event, steps: Any) -> None:
+    training = client(base_url, key)
+    while not ended.is_set():
+        training.forward_backward([datum(each) for each in range(8)], "cross_entropy")
+        training.optim_step(types.AdamParams(learning_rate=1e-4)).result()
+        steps.value += 1
+        begun.set()
 
 
 def fresh_weights(product: Product, key: str) -> dict[str, Any]:
     """Return the milliseconds from the result of optim_step to a token that was sampled with its weights."""
-    training, seconds = client(product, key), []
+    training, seconds = client(product.base_url, key), []
     prompt = types.ModelInput.from_ints([5, 6, 7])
     for step in range(STEPS):
         training.forward_backward([datum(step)], "cross_entropy")

@@ -169,6 +169,12 @@ class AdapterPool:
         for key in self._pinned - self._by_key.keys():
             self.request(key, None, overdue=False)
 
+    def preload(self, keys: Iterable[AdapterKey]) -> None:
+        """Read adapters that nothing waits for yet into host memory, unless there is too much to read."""
+        for key in keys:
+            if key not in self._by_key and self.host.get(key) is None:
+                self._begin_read(key)
+
     def retire(self, keys: Iterable[AdapterKey]) -> None:
         """Mark adapters as deleted, see `release_retired`, and unpin them."""
         self._retiring.update(keys)
@@ -229,12 +235,18 @@ class AdapterPool:
         return key
 
     def _start_read(self, key: AdapterKey, sequence: Waiter) -> bool:
+        if not self._begin_read(key):
+            return False
+        self._reading[key].add(sequence)
+        return True
+
+    def _begin_read(self, key: AdapterKey) -> bool:
+        """Begin a read if none is under way; return False if there are too many."""
         if key not in self._reading:
             if len(self._reading) >= _MAX_READS or self.host.crowded:
                 return False
             self._reading[key] = set()
             self._request_read(key)
-        self._reading[key].add(sequence)
         return True
 
     def _remove_waiter(self, key: AdapterKey, waiter: Waiter) -> None:

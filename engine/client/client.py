@@ -85,6 +85,11 @@ class EngineClient(Engine, Protocol):
         """Fetch these adapters to the engine's disk, in place of those given before; also after a reconnect."""
         ...
 
+    def preload(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        """Have the engine read these adapters into memory, from this process, before they are requested. Lost while
+        not connected."""
+        ...
+
     def retire(self, adapters: Iterable[pb.AdapterRef]) -> None:
         """Report deleted adapters: the engine releases each one once it is unused. Lost while not connected."""
         ...

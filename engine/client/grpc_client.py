@@ -81,6 +81,9 @@ class GrpcEngineClient(EngineCalls):
         self._prefetch = pb.Prefetch(adapters=adapters)
         self._notify(pb.ClientFrame(prefetch=self._prefetch))
 
+    def preload(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        self._notify(pb.ClientFrame(preload=pb.Preload(adapters=adapters)))
+
     def retire(self, adapters: Iterable[pb.AdapterRef]) -> None:
         self._notify(pb.ClientFrame(retire=pb.Retire(adapters=adapters)))
 

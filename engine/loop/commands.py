@@ -53,6 +53,13 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class Preload:
+    """Read these adapters into host memory."""
+
+    keys: tuple[AdapterKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Retire:
     """Release these adapters, each as soon as it is unused."""
 
@@ -71,4 +78,4 @@ class Stop:
     pass
 
 
-Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | GrammarCompiled | Pin | Retire | Stop
+Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | GrammarCompiled | Pin | Preload | Retire | Stop

@@ -25,6 +25,7 @@ from loragate.engine.loop.commands import (
     Command,
     GrammarCompiled,
     Pin,
+    Preload,
     Retire,
     Stop,
     Submit,
@@ -202,6 +203,8 @@ class EngineCore:
                 self.adapters.copy_done(copy, result)
             case Pin(keys):
                 self.adapters.pin(keys)
+            case Preload(keys):
+                self.adapters.preload(keys)
             case Retire(keys):
                 self.adapters.retire(keys)
             case Stop():

@@ -54,6 +54,10 @@ class Backend(Protocol):
         """Keep these adapters on the device, in place of those pinned before."""
         ...
 
+    def preload(self, keys: tuple[AdapterKey, ...]) -> None:
+        """Read these adapters into memory if there is little else to read."""
+        ...
+
     def retire(self, keys: tuple[AdapterKey, ...]) -> None:
         """Release these adapters on every tier, each as soon as it is unused."""
         ...

@@ -11,7 +11,7 @@ from loragate.engine.adapters.weights.load import load_adapter
 from loragate.engine.config import EngineConfig
 from loragate.engine.export.exporter import Exporter
 from loragate.engine.layers.patch import HostAdapter
-from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
+from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Pin, Preload, Retire, Submit
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.trace_events import trace_json
 from loragate.engine.model.checkpoint import saved_quantization
@@ -66,6 +66,9 @@ class NativeBackend:
 
     def pin(self, keys: tuple[AdapterKey, ...]) -> None:
         self.core.post(Pin(keys))
+
+    def preload(self, keys: tuple[AdapterKey, ...]) -> None:
+        self.core.post(Preload(keys))
 
     def retire(self, keys: tuple[AdapterKey, ...]) -> None:
         self.core.post(Retire(keys))

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 EXIT_REJECTED = 2  # the model cannot be served: a restart would not help
 _EXIT_DIED = 70
 _LOAD_SECONDS = 0.25
+_PRELOADED = 64  # adapters whose sessions are known
 
 
 class EngineService(pb_grpc.EngineServiceServicer):
@@ -47,10 +48,11 @@ class EngineService(pb_grpc.EngineServiceServicer):
         self._loop = asyncio.get_running_loop()
         self._sessions: dict[int, sessions.Session] = {}
         self._pins: dict[int, tuple[AdapterKey, ...]] = {}
+        self._preloaded: dict[AdapterKey, int] = {}  # the session that has each adapter at hand; the last ones
         self._ids = itertools.count(1)
         self.backend = build(
             Links(
-                peers=lambda key: list(self._sessions.values()),
+                peers=self._peers,
                 emit=lambda outputs: self._call(self._dispatch, outputs),
                 on_crash=lambda: os._exit(_EXIT_DIED),
             )
@@ -134,8 +136,22 @@ class EngineService(pb_grpc.EngineServiceServicer):
                     self._pin(session.id, _keys(frame.pins.adapters))
                 case "prefetch":
                     self._prefetch.request(session.id, _keys(frame.prefetch.adapters))
+                case "preload":
+                    keys = _keys(frame.preload.adapters)
+                    self._preload(session.id, keys)
                 case "retire":
                     self.backend.retire(_keys(frame.retire.adapters))
+
+    def _preload(self, session_id: int, keys: tuple[AdapterKey, ...]) -> None:
+        self._preloaded |= dict.fromkeys(keys, session_id)
+        for key in list(self._preloaded)[:-_PRELOADED]:
+            del self._preloaded[key]
+        self.backend.preload(keys)
+
+    def _peers(self, key: AdapterKey) -> list[sessions.Session]:
+        """Return the sessions that may be asked for an adapter, first the one that has it at hand."""
+        first = self._preloaded.get(key)
+        return sorted(self._sessions.values(), key=lambda session: session.id != first)
 
     def _pin(self, session_id: int, keys: tuple[AdapterKey, ...]) -> None:
         """Set one session's pins; those of the others stay."""

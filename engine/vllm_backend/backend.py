@@ -108,6 +108,9 @@ class VllmBackend:
     def pin(self, keys: tuple[AdapterKey, ...]) -> None:
         self.slots.pin(keys)
 
+    def preload(self, keys: tuple[AdapterKey, ...]) -> None:
+        self.slots.preload(keys)
+
     def retire(self, keys: tuple[AdapterKey, ...]) -> None:
         self.slots.retire(keys)
         self._admit()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections import defaultdict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -25,7 +25,7 @@ from loragate.v1 import engine_pb2 as pb
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
-_PREFETCHED = 8  # adapters of an engine, the last ones
+_HELD_BYTES = 256 << 20  # of adapters that engines may ask for at once
 LOAD_INTERVAL_SECONDS = 1.0
 _MIN_LOAD = 0.01  # less is our own trials and heartbeats
 
@@ -46,35 +46,49 @@ class LinkConfig(Protocol):
 
 
 class StoredAdapters:
-    """The source of the adapters that the engine tries."""
+    """The source of the adapters that engines ask for: the store, and what this process has just stored there."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._held: OrderedDict[tuple[str, str], tuple[bytes, bytes]] = OrderedDict()
+
+    def hold(self, tenant_id: str, digest: str, config_json: bytes, tensors: bytes) -> None:
+        """Keep the files of a stored adapter in memory until others need the space."""
+        self._held[tenant_id, digest] = config_json, tensors
+        while sum(len(file) for files in self._held.values() for file in files) > _HELD_BYTES:
+            self._held.popitem(last=False)
 
     async def open(self, tenant_id: str, digest: str) -> AdapterBytes:
         """See `engine.client.AdapterSource`."""
+        held = self._held.pop((tenant_id, digest), None)
+        if held is not None:
+            config_json, tensors = held
+            return AdapterBytes(config_json, _once(tensors))
         stored = await self._store.open_adapter(tenant_id, digest)
         return AdapterBytes(stored.config_json, stored.tensors)
+
+
+async def _once(tensors: bytes) -> AsyncIterator[bytes]:
+    yield tensors
 
 
 class EngineLink:
     """A started fleet. Called, it is a `Probe`: the trial counts as one of the tenant's requests."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, source: StoredAdapters) -> None:
         self._fleet = fleet
-        self._prefetched: defaultdict[str, deque[pb.AdapterRef]] = defaultdict(lambda: deque(maxlen=_PREFETCHED))
+        self._source = source
 
     def clients(self) -> list[EngineClient]:
         """Return the clients of the engines that respond."""
         return [member.client for member in self._fleet.ready_members]
 
-    def prefetch(self, tenant_id: str, digest: str) -> None:
+    def preload(self, tenant_id: str, digest: str, config_json: bytes, tensors: bytes) -> None:
         """Begin to bring a stored adapter to the engine that will serve it, before anyone requests it."""
         member = self._fleet.home((tenant_id, digest))
         if member is not None:
-            wanted = self._prefetched[member.id]
-            wanted.append(pb.AdapterRef(tenant_id=tenant_id, digest=digest))
-            member.client.prefetch(wanted)
+            self._source.hold(tenant_id, digest, config_json, tensors)
+            member.client.preload([pb.AdapterRef(tenant_id=tenant_id, digest=digest)])
 
     async def manifest(self) -> pb.Manifest:
         """Return the base model's manifest, once an engine serves one."""
@@ -108,8 +122,9 @@ class EngineLink:
 @asynccontextmanager
 async def connect_engine(config: LinkConfig, store: Store) -> AsyncIterator[EngineLink]:
     """Connect to the engines, and reconnect whenever one returns, while the block runs."""
+    source = StoredAdapters(store)
     connect = connector(
-        StoredAdapters(store),
+        source,
         secret=config.engine_secret,
         previous_secrets=config.previous_engine_secrets,
         tls=config.engine_tls,
@@ -120,7 +135,7 @@ async def connect_engine(config: LinkConfig, store: Store) -> AsyncIterator[Engi
     registry = RegistryFollower(fleet, configured, store.engine_leases.all, config.engine_tls)
     following = asyncio.create_task(registry.run(), name="engine-registry")
     try:
-        yield EngineLink(fleet)
+        yield EngineLink(fleet, source)
     finally:
         following.cancel()
         await asyncio.wait([following])

@@ -244,6 +244,18 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     assert [source.opened.count(digests[name]) for name in "bc"] == [2, 2]
     engine.pin([])
 
+    # a preloaded adapter is in memory without a request, and its files are asked for once
+    before = source.opened.count(digests["a"])
+    engine.preload([pb.AdapterRef(tenant_id="tn_1", digest=digest) for digest in ("../x", digests["a"])])
+    async with asyncio.timeout(30):
+        while held().get(digests["a"]) != pb.TIER_HOST:
+            inventory = await engine.inventory()
+            await asyncio.sleep(0.02)
+    reads = (await engine.stats()).adapter_reads
+    assert await tokens_of(engine, submit(digests["a"])) == greedy(tiny.model, PROMPT, 8, tiny.adapters["a"])
+    assert (await engine.stats()).adapter_reads == reads
+    assert source.opened.count(digests["a"]) == before + 1
+
     # a traced request reports how long it waited, and how long its prompt took
     traced = submit()
     traced.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

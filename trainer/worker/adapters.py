@@ -39,18 +39,18 @@ class AdapterStorage:
     store: Store
     manifest: engine_pb2.Manifest
     probe: Probe
-    prefetch: Callable[[str, str], None]
-    """Begins to bring a tenant's stored adapter, by its digest, to an engine."""
+    preload: Callable[[str, str, bytes, bytes], None]
+    """Begins to bring a tenant's stored adapter, by its digest and with its files, to an engine."""
 
     async def keep(self, tenant_id: str, config_json: bytes, tensors: bytes) -> StagedAdapter:
         """Store an adapter for a sampler or a checkpoint, which records it. Raise StoreError."""
-        async with self.store.tenant(tenant_id) as scope:
-            return await scope.training_states.store_adapter(self._named(config_json), tensors, self.manifest)
+        return await self._store(tenant_id, self._named(config_json), tensors)
 
     async def keep_for_sampling(self, tenant_id: str, config_json: bytes, tensors: bytes) -> StagedAdapter:
         """Store an adapter that will be sampled from at once. Raise StoreError."""
-        staged = await self.keep(tenant_id, config_json, tensors)
-        self.prefetch(tenant_id, staged.digest)
+        named = self._named(config_json)
+        staged = await self._store(tenant_id, named, tensors)
+        self.preload(tenant_id, staged.digest, named, tensors)
         return staged
 
     async def publish(
@@ -74,6 +74,10 @@ class AdapterStorage:
             if DEFAULT_ALIAS not in await scope.adapters.aliases(name):
                 await scope.adapters.set_alias(name, DEFAULT_ALIAS, [AliasTarget(made.version)])
         return PublishedVersion(name, made.version, made.digest, made.size_bytes)
+
+    async def _store(self, tenant_id: str, config_json: bytes, tensors: bytes) -> StagedAdapter:
+        async with self.store.tenant(tenant_id) as scope:
+            return await scope.training_states.store_adapter(config_json, tensors, self.manifest)
 
     def _named(self, config_json: bytes) -> bytes:
         config = orjson.loads(config_json)

@@ -76,7 +76,7 @@ async def _run(config: TrainerConfig, store: Store, engine: EngineLink, wakeups:
     )
     compute = Compute(trainer, config.max_bytes)
     snapshots = Snapshots(store, compute)
-    adapters = AdapterStorage(store, manifest, engine, engine.prefetch)
+    adapters = AdapterStorage(store, manifest, engine, engine.preload)
     loop = TrainerLoop(
         store=store,
         compute=compute,

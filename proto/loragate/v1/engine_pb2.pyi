@@ -211,13 +211,14 @@ class SamplingDefaults(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
-    __slots__ = ("submit", "abort", "adapter_part", "pins", "prefetch", "retire", "more")
+    __slots__ = ("submit", "abort", "adapter_part", "pins", "prefetch", "retire", "preload", "more")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_PART_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
     RETIRE_FIELD_NUMBER: _ClassVar[int]
+    PRELOAD_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     submit: Submit
     abort: Abort
@@ -225,8 +226,9 @@ class ClientFrame(_message.Message):
     pins: Pins
     prefetch: Prefetch
     retire: Retire
+    preload: Preload
     more: _containers.RepeatedCompositeFieldContainer[ClientFrame]
-    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., adapter_part: _Optional[_Union[AdapterPart, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., retire: _Optional[_Union[Retire, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., adapter_part: _Optional[_Union[AdapterPart, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., retire: _Optional[_Union[Retire, _Mapping]] = ..., preload: _Optional[_Union[Preload, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
 
 class Pins(_message.Message):
     __slots__ = ("adapters",)
@@ -235,6 +237,12 @@ class Pins(_message.Message):
     def __init__(self, adapters: _Optional[_Iterable[_Union[AdapterRef, _Mapping]]] = ...) -> None: ...
 
 class Prefetch(_message.Message):
+    __slots__ = ("adapters",)
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterRef]
+    def __init__(self, adapters: _Optional[_Iterable[_Union[AdapterRef, _Mapping]]] = ...) -> None: ...
+
+class Preload(_message.Message):
     __slots__ = ("adapters",)
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterRef]

@@ -32,6 +32,38 @@ def test_an_adapter_moves_through_the_tiers() -> None:
     world.check_contents()
 
 
+def test_a_preloaded_adapter_is_read_once_and_waits_in_host_memory() -> None:
+    world = PoolHarness(slots=1)
+    lease = world.bring("a")
+    world.pool.preload([key("a"), key("b"), key("b")])
+    assert world.reads == [key("b")]
+    world.finish_reads()
+    world.pool.preload([key("b")])
+    assert (world.reads, world.residents) == ([], {"a"})
+    world.pool.release(lease)
+    world.bring("b")
+    assert (world.pool.counters.reads, world.pool.counters.loads) == (2, 2)
+
+
+def test_a_request_joins_the_read_of_a_preloaded_adapter() -> None:
+    world = PoolHarness()
+    world.pool.preload([key("a")])
+    assert world.want("a")
+    assert world.reads == [key("a")]
+    world.finish_reads()
+    world.want("a")
+    world.finish_copies()
+    assert world.pool.acquire(key("a")) is not None
+
+
+def test_preloads_leave_reads_to_requests() -> None:
+    world = PoolHarness()
+    world.pool.preload([key(f"a{number}") for number in range(9)])
+    assert len(world.reads) == 4
+    world.finish_reads()
+    assert world.want("a8")
+
+
 def test_an_adapter_in_use_is_never_evicted() -> None:
     world = PoolHarness(slots=1)
     lease = world.bring("a")

@@ -23,6 +23,7 @@ class MemoryClient:
         self.submits: list[pb.Submit] = []
         self.pinned: list[pb.AdapterRef] = []
         self.prefetched: list[pb.AdapterRef] = []
+        self.preloaded: list[pb.AdapterRef] = []
         self.held: list[pb.AdapterRef] = []
         self.served: dict[str, float] = {}
 
@@ -58,6 +59,9 @@ class MemoryClient:
 
     def prefetch(self, adapters: Iterable[pb.AdapterRef]) -> None:
         self.prefetched = list(adapters)
+
+    def preload(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        self.preloaded += adapters
 
     def retire(self, adapters: Iterable[pb.AdapterRef]) -> None: ...
 
