@@ -44,6 +44,9 @@ class EngineOptions:
     cuda_graphs: bool = True  # on a GPU, capture the launches of steps of fixed sizes at start, and replay them
     # on a GPU, compute each row so that its last bits do not depend on the batch, which costs time; auto: off
     batch_invariant: Literal["auto", "on", "off"] = "auto"
+    # on a GPU, in steps that are not replayed, compute the adapters of so many consecutive rows of one adapter with
+    # cuBLAS; 0: never
+    lora_gemm_rows: int = _at_least(0, 0)
     async_scheduling: Literal["auto", "on", "off"] = "auto"  # read a step's tokens after the next one is launched
     # prefill beside decoding sequences is limited so that a step takes about this long
     max_step_ms: float | None = 100.0
@@ -78,6 +81,11 @@ class EngineOptions:
             raise ValueError(f"engine.batch_step_ms must be positive, got {self.batch_step_ms}")
         if self.max_slowdown is not None and not self.max_slowdown >= 1:
             raise ValueError(f"engine.max_slowdown must be at least 1, got {self.max_slowdown}")
+        if self.lora_gemm_rows and self.batch_invariant == "on":
+            raise ValueError(
+                "engine.lora_gemm_rows must be 0 with engine.batch_invariant on: cuBLAS chooses the order of sums by "
+                f"the number of rows, got {self.lora_gemm_rows}"
+            )
         if self.tensor_parallel_size > 1 and self.backend != "vllm":
             raise ValueError(
                 f"engine.tensor_parallel_size is {self.tensor_parallel_size}, but loragate's own engine computes on "

@@ -5,6 +5,7 @@ arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of e
 changes to the base output itself (`base_output`) come first.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,20 @@ if gpu.available():
     from loragate.kernels.segments import work_list
 
 
+@dataclass(frozen=True, slots=True)
+class LoraOptions:
+    """How a GPU computes the products. None of this has been measured on one."""
+
+    gemm_rows: int = 0  # minimum rows of a segment whose products are matmuls, unless segments are fixed; 0: none
+
+    @property
+    def matmuls_from(self) -> float:
+        return self.gemm_rows or math.inf
+
+
+DEFAULT_OPTIONS = LoraOptions()
+
+
 @dataclass(eq=False, slots=True)
 class LoraTable:
     """The adapters resident for one fused module, by slot.
@@ -34,6 +49,7 @@ class LoraTable:
 
     in_features: int
     widths: tuple[int, ...]  # outputs of each target side by side
+    options: LoraOptions = DEFAULT_OPTIONS
     weights: dict[int, LoraWeights] = field(default_factory=dict)
     slots: "SlotTable | None" = None  # addresses of the weights, for the kernels of a GPU
     _prepared: list["_Prepared"] = field(default_factory=list)
@@ -138,15 +154,19 @@ class _Prepared:
         self.present = [s for s in segments if s.slot in table.weights]
         self._weights = table.weights
         self._slots = table.slots
+        long = table.options.matmuls_from
         self._changes = [
             (slice(s.start, s.stop), change)
             for s in self.present
             for change in table.weights[s.slot].base_changes
-            if self._slots is None or not isinstance(change, Affine)  # the GPU kernels apply affine changes themselves
+            # the GPU kernels apply affine changes themselves
+            if self._slots is None or s.rows >= long or not isinstance(change, Affine)
         ]
         self._low_rank = [s for s in self.present if table.weights[s.slot].expands]
+        self._long = [s for s in self._low_rank if s.rows >= long]
         self._rows = low_rank_rows(self._low_rank, table.weights) if self._low_rank and table.compiled else None
-        self._work = None if self._slots is None else work_list(segments, self._slots.device, self._slots.dtype)
+        slots = self._slots
+        self._work = None if slots is None else work_list(segments, slots.device, slots.dtype, below=long)
 
     def change_base(self, out: Tensor, x: Tensor) -> None:
         for rows, change in self._changes:
@@ -156,6 +176,7 @@ class _Prepared:
         if self._slots is not None:
             assert self._work is not None
             add_segments(self._slots, out, x, self._work)
+            add_segment_by_segment(out, x, self._long, self._weights)
         elif self._rows is not None:
             self._rows.add(out, x)
         else:

@@ -30,6 +30,10 @@ class Segment:
         assert 0 <= self.start < self.stop
         assert self.slot >= 0
 
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
 
 @dataclass(frozen=True, slots=True)
 class FixedSegments:
@@ -128,11 +132,17 @@ def by_tiling(segments: Iterable[Segment], dtype: torch.dtype, *, prefill: bool 
     long = LONG if prefill and dtype != torch.float32 else math.inf
     parts: dict[Tiling, list[Segment]] = {DECODE: [], PREFILL: []}
     for segment in segments:
-        parts[PREFILL if segment.stop - segment.start >= long else DECODE].append(segment)
+        parts[PREFILL if segment.rows >= long else DECODE].append(segment)
     return parts
 
 
-def work_list(segments: tuple[Segment, ...], device: torch.device, dtype: torch.dtype) -> WorkList:
-    """Return the work of these segments: the identical list for the identical tuple, as all modules of a step ask for
-    it."""
-    return _recent.get(segments, (device, dtype), lambda: divide(segments, device, dtype))
+def work_list(
+    segments: tuple[Segment, ...], device: torch.device, dtype: torch.dtype, below: float = math.inf
+) -> WorkList:
+    """Return the work of the segments with fewer than `below` rows: the identical list for the identical tuple, as all
+    modules of a step ask for it."""
+
+    def make() -> WorkList:
+        return divide((segment for segment in segments if segment.rows < below), device, dtype)
+
+    return _recent.get(segments, (device, dtype, below), make)

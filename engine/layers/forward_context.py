@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from loragate.kernels.attention_rows import DecodeRows, PaddedRows, PrefillRows
+from loragate.kernels.segmented_lora import DEFAULT_OPTIONS, LoraOptions
 from loragate.kernels.segments import Segments
 
 
@@ -43,8 +44,9 @@ class StepBatch:
 class ForwardContext:
     """The batch that the model computes now, for the attention and LoRA modules inside it."""
 
-    def __init__(self, *, batch_invariant: bool = False) -> None:
+    def __init__(self, *, batch_invariant: bool = False, lora: LoraOptions = DEFAULT_OPTIONS) -> None:
         self.batch_invariant = batch_invariant  # whether a row's last bits must not depend on the rest of the batch
+        self.lora = lora
         self._batch: StepBatch | None = None
         self._called: set[tuple[int, int]] = set()  # module and slot
         self.sync_tables: Callable[[], None] = lambda: None

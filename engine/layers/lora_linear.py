@@ -118,7 +118,7 @@ def build_group(names: Sequence[str], modules: Sequence[nn.Module], context: For
         start += out_features
     widths = tuple(member.out_features for member in members)
     linear = CalledLinears(modules) if any(is_quantized(m) for m in modules) else _packed(modules)
-    return LoraGroup(tuple(members), in_features, linear, context, LoraTable(in_features, widths))
+    return LoraGroup(tuple(members), in_features, linear, context, LoraTable(in_features, widths, context.lora))
 
 
 def _packed(modules: Sequence[nn.Module]) -> PackedLinear:

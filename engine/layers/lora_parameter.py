@@ -39,7 +39,8 @@ def adapt(module: nn.Module, name: str, path: str, context: ForwardContext) -> L
     out_features, in_features = weight.shape
     linear = PackedLinear(weight, None)
     member = Member(path, 0, out_features, module)
-    group = LoraGroup((member,), in_features, linear, context, LoraTable(in_features, (out_features,)))
+    table = LoraTable(in_features, (out_features,), context.lora)
+    group = LoraGroup((member,), in_features, linear, context, table)
     parameter = LoraParameter(weight, requires_grad=False)
     parameter.group = group
     setattr(module, name, parameter)

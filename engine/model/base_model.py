@@ -31,7 +31,7 @@ from loragate.engine.model.tracing import AttentionLayer, Trace, trace
 from loragate.kernels import gpu
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
-from loragate.kernels.segmented_lora import join_slot_tables
+from loragate.kernels.segmented_lora import DEFAULT_OPTIONS, LoraOptions, join_slot_tables
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -152,7 +152,7 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
     return model
 
 
-def prepare(model: PreTrainedModel, *, batch_invariant: bool = False) -> BaseModel:
+def prepare(model: PreTrainedModel, *, batch_invariant: bool = False, lora: LoraOptions = DEFAULT_OPTIONS) -> BaseModel:
     """Trace the plain model and replace its layers by ours.
 
     If `batch_invariant`, the last bits of a row do not depend on how many rows are computed with it.
@@ -161,7 +161,7 @@ def prepare(model: PreTrainedModel, *, batch_invariant: bool = False) -> BaseMod
         traced = trace(model)
     except RuntimeError as error:
         raise ModelRejected(f"{type(model).__name__} cannot be served: {error}") from error
-    context = ForwardContext(batch_invariant=batch_invariant)
+    context = ForwardContext(batch_invariant=batch_invariant, lora=lora)
     modules = dict(model.named_modules())
     parameter = next(model.parameters())
     if gpu.serves(parameter.device):

@@ -43,6 +43,7 @@ from loragate.engine.startup.memory_profile import DeviceBudget, measured, peak_
 from loragate.engine.startup.recorded_steps import padded_shapes, record_steps
 from loragate.kernels import cpu, gpu
 from loragate.kernels.cpu.openmp import end_team
+from loragate.kernels.segmented_lora import LoraOptions
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
 
@@ -116,7 +117,8 @@ def _load(config: EngineConfig) -> LoadedModel:
     log.info("checking the packed model against transformers' own", extra=STAGE)
     expected = self_check.reference(plain, self_check.check_lengths(plain.config, max_model_len))
     found, heads = targets(plain), classifier_heads(plain)
-    base = prepare(plain, batch_invariant=config.batch_invariant == "on" and choose_device(config).type == "cuda")
+    invariant = config.batch_invariant == "on" and choose_device(config).type == "cuda"
+    base = prepare(plain, batch_invariant=invariant, lora=LoraOptions(config.lora_gemm_rows))
     self_check.verify(base, expected)
     where = layout(base, found, config.max_lora_rank, heads)
     digest = base_digest(directory, config.cache_dir / "base-digests.json")

@@ -141,6 +141,14 @@ def test_engine_rules_across_fields_are_checked_first(monkeypatch: pytest.Monkey
     assert "engine.max_batch_size (1000) must not exceed" in rejection()
 
 
+def test_batch_invariance_excludes_matmuls_whose_sums_depend_on_the_number_of_rows() -> None:
+    engine = {"lora_gemm_rows": 256}
+    assert load(engine=engine).engine.lora_gemm_rows == 256
+    assert "engine.lora_gemm_rows must be 0 with engine.batch_invariant on" in rejection(
+        engine=engine | {"batch_invariant": "on"}
+    )
+
+
 def test_an_option_is_named_as_it_was_typed() -> None:
     assert rejection(port=99999).startswith("--port: ")
     assert rejection(drain_seconds=-1.0).startswith("--drain-seconds: ")

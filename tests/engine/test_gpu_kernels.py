@@ -53,6 +53,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(decode_attention, "attend_into", lambda *a: (seen.append("attention"), attend(*a))[1])
     monkeypatch.setattr(prefill_attention, "_attend", lambda *a: (seen.append("prefill"), prefill(*a))[1])
     monkeypatch.setattr(segmented_lora, "add_segments", lambda *a: (seen.append("lora"), add(*a))[1])
+    matmuls = segmented_lora.add_segment_by_segment
+    monkeypatch.setattr(
+        segmented_lora, "add_segment_by_segment", lambda *a: (seen.extend(["matmuls"] * len(a[2])), matmuls(*a))[1]
+    )
     turn, gate, add_norm = rotary.rotate_and_write, gated.gated, rms_norm.add_rms_norm
     monkeypatch.setattr(rms_norm, "add_rms_norm", lambda *a: (seen.append("sum"), add_norm(*a))[1])
     monkeypatch.setattr(rotary, "rotate_and_write", lambda *a: (seen.append("rotary"), turn(*a))[1])
@@ -92,6 +96,19 @@ def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], mo
     assert engine.core.graphs.replayed > 0
     assert engine.core.graphs.launched == 0
     assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated", "sum"}
+
+
+def test_long_segments_by_matmuls_equal_peft(tmp_path: Path, launches: list[str]) -> None:
+    """Three prompts are shorter than the option says: their adapters, and all adapters while decoding, go through the
+    kernels."""
+    model = make_model("llama", num_hidden_layers=1)
+    kinds = ADAPTERS | {"q and v": {"r": 16, "target_modules": ["q_proj", "v_proj"]}}
+    names = ("r4", "whole", "dora", "q and v", "r64", "biases")
+    adapters = {name: add_adapter(model, tmp_path / name, seed, **kinds[name]) for seed, name in enumerate(names)}
+    unhurried = 10**9  # a slow step must not cut prompts into chunks
+    check(model, adapters, names, tmp_path, lora_gemm_rows=9, adapter_slots=6, max_step_ms=unhurried)
+    assert launches.count("matmuls") == sum({"dora": 4, "q and v": 1, "biases": 4}.values()), "of the fused linears"
+    assert "lora" in launches
 
 
 @pytest.mark.long
