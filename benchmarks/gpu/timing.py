@@ -103,7 +103,7 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
 
 
 def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
-    """Time q, k and v of one prompt, and dense products of the same shape."""
+    """Time q, k and v of one prompt by our kernels, by matmuls of each target, and dense products of the same shape."""
     sizes, dtype = setting.sizes, setting.dtype
     inputs, widths = sizes.groups[0]
     rows = sizes.prefill_rows
@@ -112,15 +112,17 @@ def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
     table = setting.table(inputs, widths, weights)
     a, b = weights[0].a.T.contiguous(), setting.numbers(rank, sum(widths), dtype=dtype)
     tilings = PREFILL_TILINGS if dtype != torch.float32 else DECODE_TILINGS
-    works = [(Work.from_segments(segments_from([0] * rows), setting.device, tiling),) for tiling in tilings]
+    segments = segments_from([0] * rows)
+    works = [(Work.from_segments(segments, setting.device, tiling),) for tiling in tilings]
     times = [(graph_microseconds(setting, lambda w=w: add_segments(table, out, x, w)), w[0].tiling) for w in works]
     us = times[0][0]
     dense = graph_microseconds(setting, lambda: out.addmm_(torch.mm(x, a)[:, :rank], b))  # reads and writes, as ours
-    figures = {"rank": rank, "rows": rows, **_tilings(times), "dense_us": dense}
+    matmuls = graph_microseconds(setting, lambda: add_segment_by_segment(out, x, segments, weights))
+    figures = {"rank": rank, "rows": rows, **_tilings(times), "matmuls_us": matmuls, "dense_us": dense}
     moved = sum(t.nbytes for t in (*weights[0].tensors, x, out, out))
     figures |= launch_figures(us, moved, 2 * rows * sum(t.numel() for t in weights[0].tensors), bandwidth)
     print(figures, flush=True)
-    return figures | {"over_dense": round(us / dense, 2)}
+    return figures | {"over_dense": round(us / dense, 2), "matmuls_over_dense": round(matmuls / dense, 2)}
 
 
 def _tilings(times: list[tuple[float, Tiling]]) -> Figures:
