@@ -44,6 +44,8 @@ class EngineOptions:
     cuda_graphs: bool = True  # on a GPU, capture the launches of steps of fixed sizes at start, and replay them
     # on a GPU, compute each row so that its last bits do not depend on the batch, which costs time; auto: off
     batch_invariant: Literal["auto", "on", "off"] = "auto"
+    # on a GPU of architecture 9.0 or newer, start an adapter's second launch while its first one ends
+    lora_dependent_launch: bool = False
     # on a GPU, in steps that are not replayed, compute the adapters of so many consecutive rows of one adapter with
     # cuBLAS; 0: never
     lora_gemm_rows: int = _at_least(0, 0)

@@ -31,6 +31,7 @@ class LoraOptions:
     """How a GPU computes the products. None of this has been measured on one."""
 
     gemm_rows: int = 0  # minimum rows of a segment whose products are matmuls, unless segments are fixed; 0: none
+    dependent_launch: bool = False  # expand starts while shrink still runs, see `shrink_expand`
 
     @property
     def matmuls_from(self) -> float:
@@ -106,7 +107,7 @@ class LoraTable:
 
     def _add_fixed(self, out: Tensor, x: Tensor, segments: FixedSegments) -> None:
         if self.slots is not None:
-            add_segments(self.slots, out, x, segments.work)
+            add_segments(self.slots, out, x, segments.work, dependent=self.options.dependent_launch)
             return
         for slot, weights in self.weights.items():  # apply each to all rows, then select its own
             all_rows = Segment(slot, 0, out.shape[0])
@@ -154,6 +155,7 @@ class _Prepared:
         self.present = [s for s in segments if s.slot in table.weights]
         self._weights = table.weights
         self._slots = table.slots
+        self._options = table.options
         long = table.options.matmuls_from
         self._changes = [
             (slice(s.start, s.stop), change)
@@ -175,7 +177,7 @@ class _Prepared:
     def add(self, out: Tensor, x: Tensor) -> None:
         if self._slots is not None:
             assert self._work is not None
-            add_segments(self._slots, out, x, self._work)
+            add_segments(self._slots, out, x, self._work, dependent=self._options.dependent_launch)
             add_segment_by_segment(out, x, self._long, self._weights)
         elif self._rows is not None:
             self._rows.add(out, x)

@@ -117,8 +117,10 @@ def _load(config: EngineConfig) -> LoadedModel:
     log.info("checking the packed model against transformers' own", extra=STAGE)
     expected = self_check.reference(plain, self_check.check_lengths(plain.config, max_model_len))
     found, heads = targets(plain), classifier_heads(plain)
-    invariant = config.batch_invariant == "on" and choose_device(config).type == "cuda"
-    base = prepare(plain, batch_invariant=invariant, lora=LoraOptions(config.lora_gemm_rows))
+    device = choose_device(config)
+    invariant = config.batch_invariant == "on" and device.type == "cuda"
+    dependent = config.lora_dependent_launch and gpu.launches_dependents(device)
+    base = prepare(plain, batch_invariant=invariant, lora=LoraOptions(config.lora_gemm_rows, dependent))
     self_check.verify(base, expected)
     where = layout(base, found, config.max_lora_rank, heads)
     digest = base_digest(directory, config.cache_dir / "base-digests.json")

@@ -41,6 +41,7 @@ _MEANINGLESS = (
     "adapter_device_bytes",
     "adapter_host_bytes",
     "batch_invariant",
+    "lora_dependent_launch",
     "lora_gemm_rows",
     "async_scheduling",
     "max_step_ms",

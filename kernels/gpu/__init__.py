@@ -9,6 +9,9 @@ from functools import cache
 
 import torch
 
+DEPENDENT_LAUNCHES = 90
+"""Minimum architecture that starts a launch before the previous one has ended, where the two ask for it."""
+
 
 @cache
 def available() -> bool:
@@ -19,3 +22,11 @@ def available() -> bool:
 def serves(device: torch.device) -> bool:
     """Return whether these kernels serve tensors on the device."""
     return device.type == "cuda" and available()
+
+
+def launches_dependents(device: torch.device) -> bool:
+    """Return whether the device can start a launch before the previous one has ended."""
+    if device.type != "cuda":
+        return False
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor >= DEPENDENT_LAUNCHES

@@ -21,6 +21,7 @@ import torch
 import triton
 from torch import Tensor
 
+from loragate.kernels.gpu import DEPENDENT_LAUNCHES
 from loragate.kernels.gpu.dot import widen
 from loragate.kernels.gpu.ops import no_output, operator
 from loragate.kernels.gpu.shrink_expand import expand_kernel, shrink_kernel
@@ -45,19 +46,23 @@ def programs_per_tile(tiles: int, chunks: int) -> int:
     return max(1, min(chunks, max(_MIN_TILE_PROGRAMS, _PROGRAMS // max(1, tiles))))
 
 
-def add_segments(table: SlotTable, out: Tensor, x: Tensor, work: WorkList) -> None:
-    """Change the rows of `out` [rows, out] that are in the list in place, given `x` [rows, in]."""
+def add_segments(table: SlotTable, out: Tensor, x: Tensor, work: WorkList, *, dependent: bool = False) -> None:
+    """Change the rows of `out` [rows, out] that are in the list in place, given `x` [rows, in].
+
+    If `dependent`, expand starts while shrink still runs, which the GPU must be able to: see `launches_dependents`.
+    """
     assert x.stride(1) == 1
     assert out.stride(1) == 1
     if table.is_used:
         for tiles, tiling in work:
             blocks = table.blocks(tiling.columns)
-            _add(out, x, tiles, table.fields, table.used, blocks, table.widest, table.aligned, list(tiling))
+            tables = table.fields, table.used, blocks
+            _add(out, x, tiles, *tables, table.widest, table.aligned, list(tiling), dependent)
 
 
 @operator(
     "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor used, Tensor blocks, SymInt widest, "
-    "bool aligned, SymInt[] tiling) -> ()",
+    "bool aligned, SymInt[] tiling, bool dependent) -> ()",
     fake=no_output,
 )
 def _add(
@@ -70,6 +75,7 @@ def _add(
     widest: int,
     aligned: bool,
     tiling: Sequence[int],
+    dependent: bool,
 ) -> None:
     """Launch each kernel once; `widest` is the largest sum of ranks of a slot."""
     rows, ranks, block_k, max_splits, block_n, stages, _ = tiling
@@ -83,6 +89,7 @@ def _add(
         "SPLITS": splits,
         "WIDEN": widen(x.dtype),
         "ALIGNED": aligned,
+        "DEPENDENT": dependent and width > 0,  # on shrink alone: what precedes it is not known
     }
     tables = tiles, slots, slots.shape[0], used
     strides = shrunk.stride(1), shrunk.stride(0)
@@ -104,6 +111,7 @@ def _add(
         BLOCK_N=block_n,
         STAGES=_EXPAND_STAGES,
         num_warps=_warps(rows, block_n),
+        launch_pdl=common["DEPENDENT"],
         **common,
     )
 
@@ -117,13 +125,17 @@ def variants() -> Iterator[Variant]:
     """Return variants for every dtype that models are served in.
 
     They cover q, k and v of an 8B Llama at rank 16, with 16 rows of 16 adapters or 1,024 rows of one. bfloat16 has a
-    program for each chunk of ranks; the others share chunks, which takes more registers.
+    program for each chunk of ranks; the others share chunks, which takes more registers. The tilings that are served
+    come with dependent launches too.
     """
     inputs, widths, ranks = 4096, (4096, 1024, 1024), 48
     outputs = sum(widths)
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4)):
         tilings = {"bfloat16": TILINGS, "float16": (DECODE, PREFILL), "float32": (DECODE,)}[dtype]
-        for tiling in tilings:  # float16 compiles like bfloat16; exact products have one tiling
+        dependent = {"bfloat16": (DECODE, PREFILL), "float16": (), "float32": (DECODE,)}[dtype]
+        # float16 compiles like bfloat16; exact products have one tiling
+        for tiling, waits in [*((each, False) for each in tilings), *((each, True) for each in dependent)]:
+            kind = f"{dtype} dependent" if waits else dtype
             rows, adapters = (16, 16) if tiling.rows == DECODE.rows else (1024, 1)
             common = {
                 "SLOT_STRIDE": SLOT_FIELDS + MEMBER_FIELDS * len(widths),
@@ -131,13 +143,14 @@ def variants() -> Iterator[Variant]:
                 "SPLITS": tiling.splits,
                 "ALIGNED": True,
                 "WIDEN": False,
+                "DEPENDENT": waits,
             }
             tables = {"tiles": POINTERS["int64"], "slots": POINTERS["int64"], "slot_count": "i32"}
             tables |= {"used": POINTERS["int64"]}
             strides = {"shrunk_stride": "i32", "split_stride": "i32"}
             scratch = 4 * rows * ranks * tiling.splits
             yield Variant(
-                f"shrink {dtype} rows{tiling.rows} k{tiling.block_k} splits{tiling.splits}",
+                f"shrink {kind} rows{tiling.rows} k{tiling.block_k} splits{tiling.splits}",
                 shrink_kernel,
                 {"x": POINTERS[dtype], "shrunk": POINTERS["float32"], **tables, "in_features": "i32", "x_stride": "i32"}
                 | strides,
@@ -147,10 +160,11 @@ def variants() -> Iterator[Variant]:
                 loop_bytes=size * tiling.block_k * tiling.ranks,
                 iterations=inputs // (tiling.block_k * tiling.splits),
                 stages=tiling.stages,
+                min_arch=DEPENDENT_LAUNCHES if waits else 0,
                 aligned=frozenset({"x", "shrunk", "in_features", "x_stride", "shrunk_stride", "split_stride"}),
             )
             yield Variant(
-                f"expand {dtype} rows{tiling.rows} n{tiling.block_n} splits{tiling.splits}",
+                f"expand {kind} rows{tiling.rows} n{tiling.block_n} splits{tiling.splits}",
                 expand_kernel,
                 {"out": POINTERS[dtype], "shrunk": POINTERS["float32"], **tables}
                 | {"blocks": POINTERS["int64"], "out_stride": "i32"}
@@ -164,5 +178,6 @@ def variants() -> Iterator[Variant]:
                 loop_bytes=size * _FEW_RANKS * tiling.block_n,
                 iterations=tiling.columns // tiling.block_n,
                 stages=_EXPAND_STAGES,
+                min_arch=DEPENDENT_LAUNCHES if waits else 0,
                 aligned=frozenset({"out", "shrunk", "out_stride", "shrunk_stride", "split_stride"}),
             )

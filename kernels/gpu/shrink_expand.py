@@ -1,9 +1,22 @@
-"""The two kernels of segmented LoRA (see `segmented_lora`): shrink, then expand."""
+"""The two kernels of segmented LoRA (see `segmented_lora`): shrink, then expand.
+
+If DEPENDENT, expand starts while shrink still runs (CUDA C++ Programming Guide, "Programmatic Dependent Launch and
+Synchronization"): as soon as each program of shrink has ended or called `gdc_launch_dependents`. `gdc_wait` then waits
+until shrink has ended and all that it wrote can be seen.
+
+- Before it waits, expand reads tables and weights alone, and writes nothing. Shrink is launched normally, so everything
+  before it in the stream, copies to these tables too, had ended when its first program started, and shrink writes to
+  `shrunk` alone. In a captured graph only the edge between the two is programmatic.
+- Each program of expand waits before it ends. What follows, in the stream or by an edge of a graph, waits for expand
+  only: if expand could end first, it would run beside shrink, and could be given the memory that shrink writes to.
+"""
 
 import triton
 import triton.language as tl
 
 from loragate.kernels.gpu.dot import dot
+
+_CACHE_LINE = tl.constexpr(128)  # bytes
 
 
 @triton.jit(do_not_specialize=["slot_count"])
@@ -26,6 +39,7 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     LOOPS: tl.constexpr,  # loop over chunks of ranks, when there are more of them than programs
     ALIGNED: tl.constexpr,  # see `SlotTable.aligned`
     WIDEN: tl.constexpr,
+    DEPENDENT: tl.constexpr,  # expand may start before this has ended
 ):
     tile, turn, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, first, count = tl.load(tiles + tile * 3), tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
@@ -41,10 +55,16 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     if LOOPS:
         for chunk in range(turn, tl.cdiv(rank, RANKS), tl.num_programs(1)):
             ranks = chunk * RANKS + tl.arange(0, RANKS)
-            _shrink(source, mine, a, ranks, rank, target, split, in_features, ROWS, RANKS, BLOCK_K, SPLITS, WIDEN)
+            _shrink(
+                *(source, mine, a, ranks, rank, target, split, in_features),
+                *(ROWS, RANKS, BLOCK_K, SPLITS, WIDEN, DEPENDENT),
+            )
     else:
         ranks = turn * RANKS + tl.arange(0, RANKS)
-        _shrink(source, mine, a, ranks, rank, target, split, in_features, ROWS, RANKS, BLOCK_K, SPLITS, WIDEN)
+        _shrink(
+            *(source, mine, a, ranks, rank, target, split, in_features),
+            *(ROWS, RANKS, BLOCK_K, SPLITS, WIDEN, DEPENDENT),
+        )
 
 
 @triton.jit
@@ -75,6 +95,7 @@ def _shrink(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     SPLITS: tl.constexpr,
     WIDEN: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     total = tl.zeros((ROWS, RANKS), dtype=tl.float32)
     there = (ranks < rank)[None, :]
@@ -85,6 +106,8 @@ def _shrink(  # type: ignore[no-untyped-def]
             a + ranks[None, :] * in_features + k[:, None], mask=there & (k < in_features)[:, None], other=0.0
         )
         total = dot(x_tile, a_tile, total, WIDEN)
+    if DEPENDENT:
+        tl.extra.cuda.gdc_launch_dependents()
     tl.store(target + ranks[None, :], total, mask=mine & there)
 
 
@@ -109,6 +132,7 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     SPLITS: tl.constexpr,
     ALIGNED: tl.constexpr,
     WIDEN: tl.constexpr,
+    DEPENDENT: tl.constexpr,  # may start before shrink has ended
 ):
     # All numbers are asked for before the first of them is examined: the compiler moves no load before a branch.
     tile, block = tl.program_id(0), tl.program_id(1)
@@ -116,10 +140,18 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     member, start, stop = tl.load(blocks + block * 5), tl.load(blocks + block * 5 + 1), tl.load(blocks + block * 5 + 2)
     begin, end = tl.load(blocks + block * 5 + 3), tl.load(blocks + block * 5 + 4)
     if tl.load(used) == 0:
+        if DEPENDENT:
+            tl.extra.cuda.gdc_wait()
         return
     fields = slots + tl.minimum(slot, slot_count - 1) * SLOT_STRIDE + 2 + member * 5
     first_rank, rank, b_at = tl.load(fields), tl.load(fields + 1), tl.load(fields + 2)
     scale_at, shift_at = tl.load(fields + 3), tl.load(fields + 4)
+    if DEPENDENT:
+        ranks_there = tl.where(slot < slot_count, rank, 0)
+        _prefetch(
+            b_at, ranks_there, start - begin, stop - begin, end - begin, out.dtype.element_ty, FEW, BLOCK_N, STAGES
+        )
+        tl.extra.cuda.gdc_wait()
     if (slot >= slot_count) | (rank + shift_at == 0):
         return
     if ALIGNED:
@@ -145,6 +177,33 @@ def expand_kernel(  # type: ignore[no-untyped-def]
             *(target, source, count, rank, columns, addresses, strides),
             *(ROWS, FEW, False, True, BLOCK_N // 2, STAGES - 1, SPLITS, ALIGNED, WIDEN),
         )
+
+
+@triton.jit
+def _prefetch(  # type: ignore[no-untyped-def]
+    b_at,  # address
+    rank,
+    start,  # columns of B
+    stop,
+    width,
+    dtype: tl.constexpr,
+    RANKS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Ask for the first blocks of B in the L2 cache, as many as the loop keeps in flight, a cache line at a time."""
+    itemsize: tl.constexpr = dtype.primitive_bitwidth // 8
+    numbers: tl.constexpr = _CACHE_LINE // itemsize
+    ranks = tl.arange(0, RANKS)[:, None]
+    columns = start + numbers * tl.arange(0, STAGES * BLOCK_N // numbers)[None, :]
+    tl.inline_asm_elementwise(
+        "{ .reg .pred there; setp.ne.s32 there, $2, 0; @there prefetch.global.L2 [$1]; } // no result: $0",
+        "=r,l,r",
+        [b_at + (ranks * width + columns) * itemsize, ((ranks < rank) & (columns < stop)).to(tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @triton.jit

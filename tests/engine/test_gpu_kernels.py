@@ -2,10 +2,12 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from moe_adapters import ADAPTERS as MIXTURE_ADAPTERS
+from thinned import thinned
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
@@ -48,11 +50,17 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(self_check, "verify", lambda *_: None)
     monkeypatch.setattr(self_check, "cap_from_twin", lambda _: (None, ""))
     attend, add = decode_attention.attend_into, segmented_lora.add_segments
+
+    def add_segments(*args: Any, dependent: bool) -> None:
+        seen.extend(["lora", "dependent"][: 1 + dependent])  # the interpreter launches nothing early
+        add(*args)
+
     prefill = prefill_attention._attend
     monkeypatch.setattr(gpu, "serves", lambda device: True)
     monkeypatch.setattr(decode_attention, "attend_into", lambda *a: (seen.append("attention"), attend(*a))[1])
     monkeypatch.setattr(prefill_attention, "_attend", lambda *a: (seen.append("prefill"), prefill(*a))[1])
-    monkeypatch.setattr(segmented_lora, "add_segments", lambda *a: (seen.append("lora"), add(*a))[1])
+    monkeypatch.setattr(segmented_lora, "add_segments", add_segments)
+    monkeypatch.setattr(gpu, "launches_dependents", lambda device: True)
     matmuls = segmented_lora.add_segment_by_segment
     monkeypatch.setattr(
         segmented_lora, "add_segment_by_segment", lambda *a: (seen.extend(["matmuls"] * len(a[2])), matmuls(*a))[1]
@@ -85,17 +93,22 @@ def test_an_adapter_with_its_own_norms_equals_peft(tmp_path: Path, launches: lis
     assert "sum" in launches
 
 
-def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dependent", thinned([False, True], fast={True}))
+def test_steps_of_fixed_sizes_equal_peft(
+    dependent: bool, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Steps are captured and replayed as on a GPU."""
+    small = {"max_batch_tokens": 16, "max_batch_size": 4, "max_lora_rank": 8, "lora_dependent_launch": dependent}
     monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launch: launch)
     model = make_model("llama", num_hidden_layers=1)
     adapters = {
         name: add_adapter(model, tmp_path / name, seed, **ADAPTERS[name]) for seed, name in enumerate(("r4", "dora"))
     }
-    engine = check(model, adapters, [None, *adapters], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=8)
+    engine = check(model, adapters, [None, *adapters], tmp_path, **small)
     assert engine.core.graphs.replayed > 0
     assert engine.core.graphs.launched == 0
-    assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated", "sum"}
+    assert set(launches) - {"dependent"} == {"attention", "prefill", "lora", "rotary", "gated", "sum"}
+    assert launches.count("dependent") == (launches.count("lora") if dependent else 0)
 
 
 def test_long_segments_by_matmuls_equal_peft(tmp_path: Path, launches: list[str]) -> None:
@@ -106,7 +119,9 @@ def test_long_segments_by_matmuls_equal_peft(tmp_path: Path, launches: list[str]
     names = ("r4", "whole", "dora", "q and v", "r64", "biases")
     adapters = {name: add_adapter(model, tmp_path / name, seed, **kinds[name]) for seed, name in enumerate(names)}
     unhurried = 10**9  # a slow step must not cut prompts into chunks
-    check(model, adapters, names, tmp_path, lora_gemm_rows=9, adapter_slots=6, max_step_ms=unhurried)
+    options = {"lora_gemm_rows": 9, "lora_dependent_launch": True}
+    check(model, adapters, names, tmp_path, adapter_slots=6, max_step_ms=unhurried, **options)
+    assert launches.count("dependent") == launches.count("lora")
     assert launches.count("matmuls") == sum({"dora": 4, "q and v": 1, "biases": 4}.values()), "of the fused linears"
     assert "lora" in launches
 

@@ -61,7 +61,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> tuple[list[WorkList], list[list
     work: list[WorkList] = []
     segments: list[list[Segment]] = []
     kernels, matmuls = segmented_lora.add_segments, segmented_lora.add_segment_by_segment
-    monkeypatch.setattr(segmented_lora, "add_segments", lambda *a: (work.append(a[3]), kernels(*a))[1])
+    monkeypatch.setattr(segmented_lora, "add_segments", lambda *a, **o: (work.append(a[3]), kernels(*a, **o))[1])
     monkeypatch.setattr(segmented_lora, "add_segment_by_segment", lambda *a: (segments.append(a[2]), matmuls(*a))[1])
     return work, segments
 
