@@ -29,7 +29,7 @@ from benchmarks.gpu.stopwatch import (
 )
 from benchmarks.lib.partial_results import PartialResults
 from loragate.kernels.gated import Activation
-from loragate.kernels.gpu import gated, kv_write, rms_norm, rotary
+from loragate.kernels.gpu import gated, kv_write, launches_dependents, rms_norm, rotary
 from loragate.kernels.gpu.grouped_experts import FLOATS, HALF_TILINGS, grouped_linear
 from loragate.kernels.gpu.segmented_lora import add_segments
 from loragate.kernels.rms_norm import RmsNorm
@@ -66,6 +66,7 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
     """Time the LoRA of all fused linears of all layers at rank 16, with one adapter per row and with few adapters.
 
     As in a served step, the head's table is reserved and no adapter is on it. The tiling that is served comes first.
+    `dependent_ms` is with expand launched while shrink ends, on a GPU that can do so.
     """
     sizes, dtype = setting.sizes, setting.dtype
     rows = sizes.adapters
@@ -83,11 +84,12 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
         segments = segments_from(sorted(row % adapters for row in range(rows)))
         work = (Work.from_segments(segments, setting.device, tiling),)
 
-        def step(work: tuple[Work, ...] = work) -> None:
+        def step(work: tuple[Work, ...] = work, dependent: bool = False) -> None:
             for table, _, x, out in tables:
-                add_segments(table, out, x, work)
+                add_segments(table, out, x, work, dependent=dependent)
 
         us, read = microseconds(setting, replayed(setting, step)), reading * adapters // rows
+        early = partial(step, dependent=True) if launches_dependents(setting.device) else None
         found.append(
             {
                 "rows": rows,
@@ -95,6 +97,7 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
                 "gigabytes": round(read / 1e9, 3),
                 "tiling": tiling._asdict(),
                 "ms": round(us / 1e3, 3),
+                "dependent_ms": early and round(microseconds(setting, replayed(setting, early)) / 1e3, 3),
             }
             | launch_figures(us, read, 2 * rows * (reading // rows) // dtype.itemsize, bandwidth)
         )
