@@ -46,6 +46,7 @@ class EngineOptions:
     batch_invariant: Literal["auto", "on", "off"] = "auto"
     # on a GPU of architecture 9.0 or newer, start an adapter's second launch while its first one ends
     lora_dependent_launch: bool = False
+    lora_side_stream: bool = False  # on a GPU, compute an adapter's first launch beside the base product
     # on a GPU, in steps that are not replayed, compute the adapters of so many consecutive rows of one adapter with
     # cuBLAS; 0: never
     lora_gemm_rows: int = _at_least(0, 0)
@@ -87,6 +88,11 @@ class EngineOptions:
             raise ValueError(
                 "engine.lora_gemm_rows must be 0 with engine.batch_invariant on: cuBLAS chooses the order of sums by "
                 f"the number of rows, got {self.lora_gemm_rows}"
+            )
+        if self.lora_dependent_launch and self.lora_side_stream:
+            raise ValueError(
+                "engine.lora_dependent_launch and engine.lora_side_stream exclude each other: the first needs an "
+                "adapter's two launches one after the other"
             )
         if self.tensor_parallel_size > 1 and self.backend != "vllm":
             raise ValueError(

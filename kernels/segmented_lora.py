@@ -15,15 +15,20 @@ from torch import Tensor
 
 from loragate.kernels import cpu, gpu
 from loragate.kernels.base_output import Affine
+from loragate.kernels.gpu.side_stream import SideStream
 from loragate.kernels.lora_weights import LoraWeights
-from loragate.kernels.segments import FixedSegments, Segment, Segments
+from loragate.kernels.segments import FixedSegments, Segment, Segments, WorkList
 
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
 if gpu.available():
-    from loragate.kernels.gpu.segmented_lora import add_segments
+    from loragate.kernels.gpu.segmented_lora import add_segments, start_segments
     from loragate.kernels.gpu.slot_tables import SlotMemory, SlotTable
     from loragate.kernels.segments import work_list
+
+
+Finish = Callable[[Tensor], None]
+"""Adds to an output what was started for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class LoraOptions:
 
     gemm_rows: int = 0  # minimum rows of a segment whose products are matmuls, unless segments are fixed; 0: none
     dependent_launch: bool = False  # expand starts while shrink still runs, see `shrink_expand`
+    beside: SideStream | None = None  # for shrink, beside the base product
 
     @property
     def matmuls_from(self) -> float:
@@ -85,14 +91,25 @@ class LoraTable:
             if self.slots is not None:
                 self.slots.clear(slot)
 
-    def add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
-        """Apply each segment's adapter to its rows of `out` [rows, out] in place, given `x` [rows, in].
+    def start(self, x: Tensor, segments: Segments) -> Finish | None:
+        """Launch what needs `x` alone, if the options say so. `add` must get the result."""
+        beside, slots = self.options.beside, self.slots
+        if beside is None or slots is None:
+            return None
+        if isinstance(segments, FixedSegments):
+            return start_segments(slots, x, segments.work, beside)
+        prepared = self._prepare(segments)
+        return start_segments(slots, x, prepared.work, beside) if prepared.present else None
+
+    def add(self, out: Tensor, x: Tensor, segments: Segments, finish: Finish | None = None) -> None:
+        """Apply each segment's adapter to its rows of `out` [rows, out] in place, given `x` [rows, in], and what
+        `start` returned.
 
         Slots whose adapter does not target this module are absent from `weights`. Segments are computed separately, so
         that NaN or Inf in one adapter cannot reach a row of another.
         """
         if isinstance(segments, FixedSegments):
-            self._add_fixed(out, x, segments)
+            self._add_fixed(out, x, segments, finish)
             return
         prepared = self._prepare(segments)
         if not prepared.present:
@@ -103,11 +120,19 @@ class LoraTable:
             prepared.add(update, x.float())
             out.add_(update)
         else:
-            prepared.add(out, x)
+            prepared.add(out, x, finish)
 
-    def _add_fixed(self, out: Tensor, x: Tensor, segments: FixedSegments) -> None:
+    def launch(self, out: Tensor, x: Tensor, work: WorkList, finish: Finish | None) -> None:
+        """Launch the kernels of a GPU, or those that `start` left."""
+        assert self.slots is not None
+        if finish is None:
+            add_segments(self.slots, out, x, work, dependent=self.options.dependent_launch)
+        else:
+            finish(out)
+
+    def _add_fixed(self, out: Tensor, x: Tensor, segments: FixedSegments, finish: Finish | None) -> None:
         if self.slots is not None:
-            add_segments(self.slots, out, x, segments.work, dependent=self.options.dependent_launch)
+            self.launch(out, x, segments.work, finish)
             return
         for slot, weights in self.weights.items():  # apply each to all rows, then select its own
             all_rows = Segment(slot, 0, out.shape[0])
@@ -154,30 +179,28 @@ class _Prepared:
         self.segments = segments
         self.present = [s for s in segments if s.slot in table.weights]
         self._weights = table.weights
-        self._slots = table.slots
-        self._options = table.options
+        self._table = table
+        slots = table.slots
         long = table.options.matmuls_from
         self._changes = [
             (slice(s.start, s.stop), change)
             for s in self.present
             for change in table.weights[s.slot].base_changes
             # the GPU kernels apply affine changes themselves
-            if self._slots is None or s.rows >= long or not isinstance(change, Affine)
+            if slots is None or s.rows >= long or not isinstance(change, Affine)
         ]
         self._low_rank = [s for s in self.present if table.weights[s.slot].expands]
         self._long = [s for s in self._low_rank if s.rows >= long]
         self._rows = low_rank_rows(self._low_rank, table.weights) if self._low_rank and table.compiled else None
-        slots = self._slots
-        self._work = None if slots is None else work_list(segments, slots.device, slots.dtype, below=long)
+        self.work: WorkList = () if slots is None else work_list(segments, slots.device, slots.dtype, below=long)
 
     def change_base(self, out: Tensor, x: Tensor) -> None:
         for rows, change in self._changes:
             change.apply(out, x, rows)
 
-    def add(self, out: Tensor, x: Tensor) -> None:
-        if self._slots is not None:
-            assert self._work is not None
-            add_segments(self._slots, out, x, self._work, dependent=self._options.dependent_launch)
+    def add(self, out: Tensor, x: Tensor, finish: Finish | None = None) -> None:
+        if self._table.slots is not None:
+            self._table.launch(out, x, self.work, finish)
             add_segment_by_segment(out, x, self._long, self._weights)
         elif self._rows is not None:
             self._rows.add(out, x)

@@ -67,10 +67,12 @@ class LoraGroup:
 
     def _compute(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
-        y = in_blocks(self.linear, rows) if self.context.batch_invariant else self.linear(rows)
         segments = self.context.batch.segments_for(rows.shape[0])
-        if self.adapters.weights or isinstance(segments, FixedSegments):
-            self.adapters.add(y, rows, segments)
+        adapted = bool(self.adapters.weights) or isinstance(segments, FixedSegments)
+        finish = self.adapters.start(rows, segments) if adapted else None
+        y = in_blocks(self.linear, rows) if self.context.batch_invariant else self.linear(rows)
+        if adapted:
+            self.adapters.add(y, rows, segments, finish)
         return y.view(*x.shape[:-1], -1)
 
 

@@ -43,6 +43,7 @@ from loragate.engine.startup.memory_profile import DeviceBudget, measured, peak_
 from loragate.engine.startup.recorded_steps import padded_shapes, record_steps
 from loragate.kernels import cpu, gpu
 from loragate.kernels.cpu.openmp import end_team
+from loragate.kernels.gpu.side_stream import SideStream
 from loragate.kernels.segmented_lora import LoraOptions
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
@@ -120,7 +121,8 @@ def _load(config: EngineConfig) -> LoadedModel:
     device = choose_device(config)
     invariant = config.batch_invariant == "on" and device.type == "cuda"
     dependent = config.lora_dependent_launch and gpu.launches_dependents(device)
-    base = prepare(plain, batch_invariant=invariant, lora=LoraOptions(config.lora_gemm_rows, dependent))
+    beside = SideStream(device) if config.lora_side_stream and gpu.serves(device) else None
+    base = prepare(plain, batch_invariant=invariant, lora=LoraOptions(config.lora_gemm_rows, dependent, beside))
     self_check.verify(base, expected)
     where = layout(base, found, config.max_lora_rank, heads)
     digest = base_digest(directory, config.cache_dir / "base-digests.json")

@@ -43,6 +43,7 @@ _MEANINGLESS = (
     "batch_invariant",
     "lora_dependent_launch",
     "lora_gemm_rows",
+    "lora_side_stream",
     "async_scheduling",
     "max_step_ms",
     "max_slowdown",

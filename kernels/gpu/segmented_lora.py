@@ -15,7 +15,8 @@ No two programs write to the same number, and each sums in an order that does no
 result is the same in any batch, to the last bit. Rows without an adapter are in no tile.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -25,9 +26,10 @@ from loragate.kernels.gpu import DEPENDENT_LAUNCHES
 from loragate.kernels.gpu.dot import widen
 from loragate.kernels.gpu.ops import no_output, operator
 from loragate.kernels.gpu.shrink_expand import expand_kernel, shrink_kernel
+from loragate.kernels.gpu.side_stream import SideStream
 from loragate.kernels.gpu.slot_tables import MEMBER_FIELDS, SLOT_FIELDS, SlotTable
 from loragate.kernels.gpu.variant import POINTERS, Variant
-from loragate.kernels.segments import DECODE, PREFILL, TILINGS, WorkList
+from loragate.kernels.segments import DECODE, PREFILL, TILINGS, Work, WorkList
 
 RANK_CHUNK = 16
 _FEW_RANKS, _MORE_RANKS = 16, 64  # of one member; expand's sums of so many ranks stay in registers
@@ -51,69 +53,135 @@ def add_segments(table: SlotTable, out: Tensor, x: Tensor, work: WorkList, *, de
 
     If `dependent`, expand starts while shrink still runs, which the GPU must be able to: see `launches_dependents`.
     """
+    for launches in _launches(table, x, work, dependent=dependent):
+        launches.shrink()
+        launches.expand(out)
+
+
+def start_segments(table: SlotTable, x: Tensor, work: WorkList, beside: SideStream) -> Callable[[Tensor], None]:
+    """Launch shrink beside what the current stream gets next. The function that is returned changes `out` after both;
+    it must be called.
+
+    The memory between the two belongs to the current stream: torch gives it to another tensor only behind expand.
+    """
+    launches = list(_launches(table, x, work, dependent=False))
+    with beside.forked():
+        for each in launches:
+            each.shrink()
+
+    def finish(out: Tensor) -> None:
+        beside.join()
+        for each in launches:
+            each.expand(out)
+
+    return finish
+
+
+@dataclass(frozen=True, slots=True)
+class _Launches:
+    """Shrink and expand of one list of tiles, and the memory between them."""
+
+    table: SlotTable
+    x: Tensor
+    work: Work
+    shrunk: Tensor  # [splits, rows, ranks], float32
+    dependent: bool
+
+    def shrink(self) -> None:
+        table, (tiles, tiling) = self.table, self.work
+        if table.widest:
+            tables = tiles, table.fields, table.used
+            _shrink(self.shrunk, self.x, *tables, table.aligned, list(tiling), self.dependent)
+
+    def expand(self, out: Tensor) -> None:
+        assert out.stride(1) == 1
+        table, (tiles, tiling) = self.table, self.work
+        tables = tiles, table.fields, table.used, table.blocks(tiling.columns)
+        # after shrink alone: what precedes it is not known
+        _expand(out, self.shrunk, *tables, table.aligned, list(tiling), self.dependent and table.widest > 0)
+
+
+def _launches(table: SlotTable, x: Tensor, work: WorkList, *, dependent: bool) -> Iterator[_Launches]:
     assert x.stride(1) == 1
-    assert out.stride(1) == 1
     if table.is_used:
-        for tiles, tiling in work:
-            blocks = table.blocks(tiling.columns)
-            tables = table.fields, table.used, blocks
-            _add(out, x, tiles, *tables, table.widest, table.aligned, list(tiling), dependent)
+        for each in work:
+            splits = min(each.tiling.splits, triton.cdiv(x.shape[1], each.tiling.block_k))
+            width = max(1, triton.cdiv(table.widest, RANK_CHUNK) * RANK_CHUNK)
+            shrunk = torch.empty(splits, x.shape[0], width, dtype=torch.float32, device=x.device)
+            assert shrunk.numel() < 1 << 31, "programs count places in 32 bits"
+            yield _Launches(table, x, each, shrunk, dependent)
 
 
 @operator(
-    "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor used, Tensor blocks, SymInt widest, "
-    "bool aligned, SymInt[] tiling, bool dependent) -> ()",
+    "lora_shrink(Tensor(a!) shrunk, Tensor x, Tensor tiles, Tensor slots, Tensor used, bool aligned, "
+    "SymInt[] tiling, bool dependent) -> ()",
     fake=no_output,
 )
-def _add(
-    out: Tensor,
+def _shrink(
+    shrunk: Tensor,
     x: Tensor,
     tiles: Tensor,
     slots: Tensor,
     used: Tensor,
-    blocks: Tensor,
-    widest: int,
     aligned: bool,
     tiling: Sequence[int],
     dependent: bool,
 ) -> None:
-    """Launch each kernel once; `widest` is the largest sum of ranks of a slot."""
-    rows, ranks, block_k, max_splits, block_n, stages, _ = tiling
-    splits = min(max_splits, triton.cdiv(x.shape[1], block_k))
-    width = -(-widest // RANK_CHUNK) * RANK_CHUNK
-    shrunk = torch.empty(splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
-    assert shrunk.numel() < 1 << 31, "programs count places in 32 bits"
-    common = {
-        "SLOT_STRIDE": slots.stride(0),
-        "ROWS": rows,
-        "SPLITS": splits,
-        "WIDEN": widen(x.dtype),
-        "ALIGNED": aligned,
-        "DEPENDENT": dependent and width > 0,  # on shrink alone: what precedes it is not known
-    }
-    tables = tiles, slots, slots.shape[0], used
-    strides = shrunk.stride(1), shrunk.stride(0)
-    if width:
-        chunks = triton.cdiv(width, ranks)
-        programs = programs_per_tile(tiles.shape[0] * splits, chunks)
-        shrink_kernel[(tiles.shape[0], programs, splits)](
-            *(x, shrunk, *tables, x.shape[1], x.stride(0), *strides),
-            RANKS=ranks,
-            BLOCK_K=block_k,
-            LOOPS=programs < chunks,
-            num_stages=stages,
-            **common,
-        )
+    rows, ranks, block_k, _, _, stages, _ = tiling
+    splits, _, width = shrunk.shape
+    chunks = triton.cdiv(width, ranks)
+    programs = programs_per_tile(tiles.shape[0] * splits, chunks)
+    shrink_kernel[(tiles.shape[0], programs, splits)](
+        *(x, shrunk, tiles, slots, slots.shape[0], used, x.shape[1], x.stride(0), shrunk.stride(1), shrunk.stride(0)),
+        RANKS=ranks,
+        BLOCK_K=block_k,
+        LOOPS=programs < chunks,
+        num_stages=stages,
+        **_constants(shrunk, x, slots, aligned=aligned, rows=rows, dependent=dependent),
+    )
+
+
+@operator(
+    "lora_expand(Tensor(a!) out, Tensor shrunk, Tensor tiles, Tensor slots, Tensor used, Tensor blocks, "
+    "bool aligned, SymInt[] tiling, bool dependent) -> ()",
+    fake=no_output,
+)
+def _expand(
+    out: Tensor,
+    shrunk: Tensor,
+    tiles: Tensor,
+    slots: Tensor,
+    used: Tensor,
+    blocks: Tensor,
+    aligned: bool,
+    tiling: Sequence[int],
+    dependent: bool,
+) -> None:
+    rows, _, _, _, block_n, _, _ = tiling
     expand_kernel[(tiles.shape[0], blocks.shape[0])](
-        *(out, shrunk, *tables, blocks, out.stride(0), *strides),
+        *(out, shrunk, tiles, slots, slots.shape[0], used, blocks, out.stride(0), shrunk.stride(1), shrunk.stride(0)),
         FEW=_FEW_RANKS,
         MORE=_MORE_RANKS,
         BLOCK_N=block_n,
         STAGES=_EXPAND_STAGES,
         num_warps=_warps(rows, block_n),
-        launch_pdl=common["DEPENDENT"],
-        **common,
+        launch_pdl=dependent,
+        **_constants(shrunk, out, slots, aligned=aligned, rows=rows, dependent=dependent),
     )
+
+
+def _constants(
+    shrunk: Tensor, numbers: Tensor, slots: Tensor, *, aligned: bool, rows: int, dependent: bool
+) -> dict[str, object]:
+    """Return the constants that both kernels have."""
+    return {
+        "SLOT_STRIDE": slots.stride(0),
+        "ROWS": rows,
+        "SPLITS": shrunk.shape[0],
+        "WIDEN": widen(numbers.dtype),
+        "ALIGNED": aligned,
+        "DEPENDENT": dependent,
+    }
 
 
 def _warps(rows: int, block_n: int) -> int:

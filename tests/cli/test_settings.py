@@ -149,6 +149,12 @@ def test_batch_invariance_excludes_matmuls_whose_sums_depend_on_the_number_of_ro
     )
 
 
+def test_a_dependent_launch_and_a_side_stream_exclude_each_other() -> None:
+    engine = {"lora_dependent_launch": True, "lora_side_stream": False}
+    assert load(engine=engine).engine.lora_dependent_launch
+    assert "exclude each other" in rejection(engine=engine | {"lora_side_stream": True})
+
+
 def test_an_option_is_named_as_it_was_typed() -> None:
     assert rejection(port=99999).startswith("--port: ")
     assert rejection(drain_seconds=-1.0).startswith("--drain-seconds: ")

@@ -1,6 +1,7 @@
 """The engine on the Triton kernels, here in Triton's interpreter, generates the same tokens as PEFT."""
 
 import random
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.startup import recorded_steps, recording_check, self_check
+from loragate.engine.startup import build, recorded_steps, recording_check, self_check
 from loragate.kernels import gpu, segmented_experts, segmented_lora
 from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rms_norm, rotary
 
@@ -37,6 +38,20 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="patches kerne
 )
 def architecture(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+class OneStream:
+    """A second stream whose launches are done at once."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def forked(self) -> AbstractContextManager[None]:
+        self._seen.append("fork")
+        return nullcontext()
+
+    def join(self) -> None:
+        self._seen.append("join")
 
 
 @pytest.fixture
@@ -93,12 +108,14 @@ def test_an_adapter_with_its_own_norms_equals_peft(tmp_path: Path, launches: lis
     assert "sum" in launches
 
 
-@pytest.mark.parametrize("dependent", thinned([False, True], fast={True}))
+@pytest.mark.parametrize("option", thinned(["", "dependent_launch", "side_stream"], fast={"", "side_stream"}))
 def test_steps_of_fixed_sizes_equal_peft(
-    dependent: bool, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
+    option: str, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps are captured and replayed as on a GPU."""
-    small = {"max_batch_tokens": 16, "max_batch_size": 4, "max_lora_rank": 8, "lora_dependent_launch": dependent}
+    monkeypatch.setattr(build, "SideStream", lambda device: OneStream(launches))
+    small: dict[str, Any] = {"max_batch_tokens": 16, "max_batch_size": 4, "max_lora_rank": 8}
+    small |= {f"lora_{option}": True} if option else {}
     monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launch: launch)
     model = make_model("llama", num_hidden_layers=1)
     adapters = {
@@ -107,8 +124,10 @@ def test_steps_of_fixed_sizes_equal_peft(
     engine = check(model, adapters, [None, *adapters], tmp_path, **small)
     assert engine.core.graphs.replayed > 0
     assert engine.core.graphs.launched == 0
-    assert set(launches) - {"dependent"} == {"attention", "prefill", "lora", "rotary", "gated", "sum"}
-    assert launches.count("dependent") == (launches.count("lora") if dependent else 0)
+    beside = option == "side_stream"
+    lora = {"fork", "join"} if beside else {"lora", "dependent"} if option else {"lora"}
+    assert set(launches) == {"attention", "prefill", *lora, "rotary", "gated", "sum"}
+    assert len({launches.count(each) for each in lora}) == 1
 
 
 def test_long_segments_by_matmuls_equal_peft(tmp_path: Path, launches: list[str]) -> None:

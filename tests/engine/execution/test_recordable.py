@@ -5,12 +5,14 @@ value from such a device, or copy of one from the host, fails.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import simulated_gpu
 import torch
 from thinned import thinned
 from tiny_models import make_model
@@ -33,7 +35,9 @@ from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.startup import recorded_steps
 from loragate.kernels import gpu, packed_linear
+from loragate.kernels.gpu.side_stream import SideStream
 from loragate.kernels.packed_linear import PackedLinear
+from loragate.kernels.segmented_lora import LoraOptions
 from tests.engine.test_sampler import EOS, MIXED, sequence
 
 DEVICE = torch.device("meta")
@@ -115,9 +119,16 @@ def on_device(base: BaseModel) -> BaseModel:
     return base
 
 
-def make_graphs(family: str, folder: Path, patch: pytest.MonkeyPatch, **overrides: Any) -> StepGraphs:
-    """Return graphs of a model on the device, which are still to be recorded."""
-    base = on_device(prepare(make_model(family, **overrides).to(torch.bfloat16)))
+def make_graphs(
+    family: str, folder: Path, patch: pytest.MonkeyPatch, *, beside: bool = False, **overrides: Any
+) -> StepGraphs:
+    """Return graphs of a model on the device, which are still to be recorded; with `beside`, adapters are computed on
+    two streams."""
+    stand_ins = {"Stream": simulated_gpu.Stream, "stream": nullcontext, "current_stream": simulated_gpu.Stream}
+    for name, stand_in in stand_ins.items():
+        patch.setattr(torch.cuda, name, stand_in)
+    options = LoraOptions(beside=SideStream(DEVICE) if beside else None)
+    base = on_device(prepare(make_model(family, **overrides).to(torch.bfloat16), lora=options))
     config = EngineConfig("", "", folder, max_batch_tokens=160, max_batch_size=40)
     base.reserve(4, 16)
     base.allocate_cache(64)
@@ -166,20 +177,27 @@ class LaunchedOperators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-LLAMA_LAYER = [
-    *("linear", "segmented_lora", "rotate_and_write", "decode_attention"),
-    *("linear", "segmented_lora", "add_rms_norm"),
-    *("linear", "segmented_lora", "gated", "linear", "segmented_lora", "add_rms_norm"),
-]
+LINEAR = {False: ("linear", "lora_shrink", "lora_expand"), True: ("lora_shrink", "linear", "lora_expand")}
+"""The launches of a linear with adapters, and where a second stream computes them beside it."""
 
 
+def llama_layer(*, beside: bool) -> list[str]:
+    linear = LINEAR[beside]
+    return [
+        *(*linear, "rotate_and_write", "decode_attention"),
+        *(*linear, "add_rms_norm"),
+        *(*linear, "gated", *linear, "add_rms_norm"),
+    ]
+
+
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.usefixtures("kernels")
-def test_the_launches_of_a_decode_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launches_of_a_decode_step(beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sum is launched with the norm that reads it, even if that is the next layer's or the final one, and keys
     are rotated where they are written."""
-    found = launched("llama", tmp_path, monkeypatch)
+    found = launched("llama", tmp_path, monkeypatch, beside=beside)
     layers = found.index("rms_norm") + 1
-    assert found[layers : found.index("index")] == 3 * LLAMA_LAYER
+    assert found[layers : found.index("index")] == 3 * llama_layer(beside=beside)
     assert "add" not in found
     assert found.count("rms_norm") == 1
 
@@ -191,9 +209,9 @@ def test_sums_behind_a_norm_are_launched_apart(tmp_path: Path, monkeypatch: pyte
     assert "add_rms_norm" not in found
 
 
-def launched(family: str, folder: Path, patch: pytest.MonkeyPatch) -> list[str]:
+def launched(family: str, folder: Path, patch: pytest.MonkeyPatch, *, beside: bool = False) -> list[str]:
     """Return the operators of the recorded step of one token, with adapters."""
-    graphs = make_graphs(family, folder, patch)
+    graphs = make_graphs(family, folder, patch, beside=beside)
 
     def record(launches: Launches) -> Launches:
         launches()  # creates what is created once
@@ -229,13 +247,19 @@ def _storages(tree: Any) -> dict[int, StorageWeakRef]:
     return {storage._cdata: StorageWeakRef(storage) for storage in storages}
 
 
-@pytest.mark.parametrize("family", thinned(["llama", "gpt2", "gpt_oss"], fast={"llama", "gpt_oss"}))
+@pytest.mark.parametrize(
+    ("family", "beside"),
+    thinned(
+        [("llama", False), ("llama", True), ("gpt2", False), ("gpt_oss", False)],
+        fast={("llama", True), ("gpt_oss", False)},
+    ),
+)
 @pytest.mark.usefixtures("kernels")
 def test_memory_that_a_recording_reads_lives_as_long_as_it(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Like a CUDA graph, what `record` returns here does not hold the launches."""
-    graphs = make_graphs(family, tmp_path, monkeypatch)
+    graphs = make_graphs(family, tmp_path, monkeypatch, beside=beside)
     read = []
 
     def record(launches: Launches) -> Launches:
