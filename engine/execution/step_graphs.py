@@ -2,8 +2,8 @@
 instead of the thousands of launches of a model's layers.
 
 There are two graphs for each number of rows: one with adapters, and one for the base model alone; they do not depend on
-the number or identity of the adapters. A step that fits no graph, or whose adapters need calls of their own, is
-launched normally.
+the number or identity of the adapters. A step that fits no graph, whose adapters need calls of their own, or with
+segments whose products are matmuls, is launched normally.
 """
 
 import logging
@@ -18,6 +18,7 @@ from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
 from loragate.engine.layers.forward_context import ForwardContext, StepBatch
 from loragate.kernels import gpu
+from loragate.kernels.segments import segments_from
 from loragate.kernels.transfers import to_device
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,9 @@ class StepGraphs:
         if packed.scored or any(sequence.pooled is not None for sequence, _ in packed.entries):
             return None
         if not self._context.slots_with_calls.isdisjoint(packed.slots):
+            return None
+        least = self._context.lora.gemm_rows
+        if least and any(segment.stop - segment.start >= least for segment in segments_from(packed.slots)):
             return None
         return next((shape for shape in self._shapes if shape.takes(packed)), None)
 

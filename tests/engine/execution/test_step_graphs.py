@@ -143,6 +143,19 @@ def test_steps_too_large_for_a_graph_run_between_others(
     assert counters(engine).launched > before
 
 
+def test_steps_with_long_segments_are_launched_if_their_products_are_matmuls(
+    make: Make, engine: LocalEngine, expected: Callable[[int, str | None, int], list[int]]
+) -> None:
+    matmuls = make(lambda launches: launches, lora_gemm_rows=20)
+    for each, launched in ((matmuls, 1), (engine, 0)):
+        before = counters(each).launched
+        for length, name in ((30, "r64"), (19, "r64"), (30, None)):
+            number = each.submit(prompt_of(length), name, max_tokens=3)
+            each.result(number)
+            assert each.tokens(number) == expected(length, name, 3)
+        assert counters(each).launched - before == launched
+
+
 def test_a_failed_capture_costs_only_speed(
     make: Make, expected: Callable[[int, str | None, int], list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
