@@ -45,6 +45,7 @@ from loragate.kernels.gpu import (
     grouped_experts,
     kv_write,
     prefill_attention,
+    quantize_rows,
     rms_norm,
     rotary,
     sampling,
@@ -62,6 +63,7 @@ KERNELS = (
     rms_norm,
     rotary,
     gated,
+    quantize_rows,
     sampling,
 )
 BOUNDS = Path(__file__).with_name("bounds.json")
