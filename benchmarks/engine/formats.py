@@ -34,6 +34,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
     "int8 weights": {"quantization": "int8"},
+    "fp8 weights and inputs": {"quantization": "fp8"},
     "NF4 weights": {"quantization": "nf4"},
     "int8 cache": {"kv_cache_dtype": "int8"},
     "fp8 cache": {"kv_cache_dtype": "fp8"},
