@@ -1,6 +1,6 @@
 """Perplexity and memory of the demo's base model in each weight and KV cache format.
 
-The demo's model (5.1M parameters) reads held-out text from its training distribution through the packed, paged engine;
+The demo's model (5.3M parameters) reads held-out text from its training distribution through the packed, paged engine;
 each format is compared with float32 over the same tokens. A small model is the hard case: each of its weights carries
 more information than one of a large model.
 
