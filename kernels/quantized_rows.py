@@ -1,7 +1,7 @@
 """Rows of numbers in eight bits with a scale each: the largest entry of a row scales it to the range.
 
 A product in eight bits reads such rows in place of its input's. A kernel that makes an input makes the quantized rows
-in the same launch, and attaches them to that very tensor. Whoever changes the tensor in place detaches them.
+in the same launch, and attaches them to the tensor. Code that changes the tensor in place detaches them.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def unfilled(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def attach(x: Tensor, rows: QuantizedRows) -> None:
-    """Let `attached` return these rows for this very tensor, as long as it lives."""
+    """Let `attached` return these rows for this tensor, as long as it lives."""
     setattr(x, _ATTRIBUTE, rows)
 
 

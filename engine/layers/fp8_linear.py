@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from loragate.engine.layers.scaled_linear import MULTIPLE, ScaledLinear
 from loragate.kernels.quantized_rows import quantize
-from loragate.kernels.scaled_linear import MULTIPLE, ScaledLinear
 
 
 class Fp8Linear(nn.Linear):

@@ -15,12 +15,12 @@ from transformers.pytorch_utils import Conv1D
 from loragate.engine.layers.forward_context import ForwardContext
 from loragate.engine.layers.fp8_linear import Fp8Linear
 from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense_weight, is_models_own, is_quantized
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.kernels.base_output import Affine
 from loragate.kernels.lora_weights import LoraWeights
 from loragate.kernels.memory_advice import page_out
 from loragate.kernels.packed_linear import PackedLinear, in_blocks
 from loragate.kernels.quantized_rows import attached
-from loragate.kernels.scaled_linear import ScaledLinear
 from loragate.kernels.segmented_lora import LoraTable
 from loragate.kernels.segments import FixedSegments
 

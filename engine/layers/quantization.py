@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from loragate.engine.layers.fp8_linear import Fp8Linear
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.scaled_linear import ScaledLinear
 
 _PLAIN = (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear)
 

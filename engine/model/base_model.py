@@ -19,6 +19,7 @@ from loragate.engine.layers.fp8_linear import Fp8Linear
 from loragate.engine.layers.lora_linear import LoraGroup, LoraLinear, build_group
 from loragate.engine.layers.patch import Patchable
 from loragate.engine.layers.rowwise_module import SlotModule
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.engine.model.architecture import check_architecture
 from loragate.engine.model.checkpoint import saved_quantization
 from loragate.engine.model.errors import ModelRejected
@@ -33,7 +34,6 @@ from loragate.engine.model.tracing import AttentionLayer, Trace, trace
 from loragate.kernels import gpu
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
-from loragate.kernels.scaled_linear import ScaledLinear
 from loragate.kernels.segmented_lora import join_slot_tables
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

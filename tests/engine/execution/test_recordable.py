@@ -27,6 +27,7 @@ from loragate.engine.execution.padded_step import sizes
 from loragate.engine.execution.step_graphs import Launches, StepGraphs
 from loragate.engine.layers.experts import ExpertProjection
 from loragate.engine.layers.fp8_linear import quantize_linears
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.engine.model.base_model import BaseModel, prepare
 from loragate.engine.sampling.grammar_mask import TokenMask
 from loragate.engine.sampling.sampler import choose
@@ -35,7 +36,6 @@ from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.startup import recorded_steps
 from loragate.kernels import gpu, packed_linear
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.scaled_linear import ScaledLinear
 from tests.engine.test_sampler import EOS, MIXED, sequence
 
 DEVICE = torch.device("meta")

@@ -22,6 +22,7 @@ from loragate.engine.layers.fp8_linear import Fp8Linear, quantize_linears
 from loragate.engine.layers.gated_mlp import GatedMlp
 from loragate.engine.layers.lora_linear import weight_and_bias
 from loragate.engine.layers.rms_norm import FusedNorm
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.engine.local import LocalEngine
 from loragate.engine.model import fp8_loading
 from loragate.engine.model.base_model import prepare
@@ -31,7 +32,6 @@ from loragate.engine.model.quantized_loading import QuantizationRejected
 from loragate.engine.startup import recorded_steps, self_check
 from loragate.kernels import gpu
 from loragate.kernels.packed_linear import BLOCK_ROWS
-from loragate.kernels.scaled_linear import ScaledLinear
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 E4M3 = torch.float8_e4m3fn

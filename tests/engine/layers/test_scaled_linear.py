@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.kernels import gpu
 from loragate.kernels.quantized_rows import QuantizedRows, quantize
-from loragate.kernels.scaled_linear import ScaledLinear
 
 E4M3 = torch.float8_e4m3fn
 
