@@ -30,7 +30,7 @@ class EngineOptions:
     model_id: str | None = None  # the name that requests use
     require_pinned_model: bool = False  # reject a model of a hub that is not named with its full commit
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    quantization: Literal["none", "nf4", "int8"] = "none"  # how to quantize weights that are not quantized yet
+    quantization: Literal["none", "nf4", "int8", "fp8"] = "none"  # how to quantize weights that are not quantized yet
     device: Literal["auto", "cpu", "cuda"] = "auto"
     adapter_slots: int = _at_least(1, 16)  # adapters on the device at once; further ones are paged
     adapter_device_bytes: int | None = _at_least(1, None)  # for the weights of those adapters

@@ -46,6 +46,7 @@ from loragate.kernels.gpu import (
     grouped_experts,
     kv_write,
     prefill_attention,
+    quantize_rows,
     rms_norm,
     rotary,
     sampling,
@@ -63,6 +64,7 @@ KERNELS = (
     rms_norm,
     rotary,
     gated,
+    quantize_rows,
     sampling,
 )
 BOUNDS = Path(__file__).with_name("bounds.json")

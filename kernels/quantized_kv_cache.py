@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from loragate.kernels.kv_cache import LayerCache
-
-LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+from loragate.kernels.quantized_rows import quantize
 
 
 class QuantizedLayerCache(LayerCache):
@@ -53,17 +52,6 @@ class QuantizedLayerCache(LayerCache):
     def _expand(self, part: Tensor, scales: Tensor, places: Tensor) -> Tensor:
         numbers = _bytes(part).index_select(1, places).view(part.dtype).float()
         return (numbers * scales.index_select(1, places)).to(self._dtype)
-
-
-def quantize(numbers: Tensor, storage: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Quantize numbers [..., dim] to `storage`; return them and the scale [..., 1] to multiply by. NaN stays NaN."""
-    numbers = numbers.float()
-    largest = numbers.abs().amax(dim=-1, keepdim=True)
-    scale = largest / largest.new_full((), LARGEST[storage])  # a GPU divides less exactly by a Python number
-    scaled = numbers / torch.where(scale > 0, scale, 1.0)
-    if storage == torch.int8:
-        scaled = scaled.round()
-    return scaled.to(storage), scale
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -20,11 +20,12 @@ class RmsNorm:
     eps: float  # added to the mean square
     shift: float = 0.0  # added to the weight; 1 for Gemma
     rounds_first: bool = False  # round to the model's dtype before multiplying by the weight (Llama) rather than after
+    quantizes: bool = False  # on a GPU, attach the result's quantized rows to it
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
         """Normalize x [..., features] with weight [features]; the result has the shape and dtype of x."""
         if gpu.serves(x.device):
-            return gpu_norm.rms_norm(x, weight, self.eps, self.shift, self.rounds_first)
+            return gpu_norm.rms_norm(x, weight, *self._options)
         if cpu.available() and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32:
             return cpu_norm.rms_norm(x, weight, self.eps, self.shift)
         return self.reference(x, weight)
@@ -32,9 +33,13 @@ class RmsNorm:
     def of_sum(self, x: Tensor, added: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return x + added and its norm, as they are one after the other; on a GPU in one launch."""
         if gpu.serves(x.device) and (x.shape, x.dtype) == (added.shape, added.dtype):
-            return gpu_norm.add_rms_norm(x, added, weight, self.eps, self.shift, self.rounds_first)
+            return gpu_norm.add_rms_norm(x, added, weight, *self._options)
         total = x + added
         return total, self(total, weight)
+
+    @property
+    def _options(self) -> tuple[float, float, bool, bool]:
+        return self.eps, self.shift, self.rounds_first, self.quantizes
 
     def reference(self, x: Tensor, weight: Tensor) -> Tensor:
         """Compute the same in torch."""

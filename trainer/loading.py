@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from loragate.engine.config import EngineConfig
+from loragate.engine.layers.experts import is_mixture
 from loragate.engine.layers.quantization import is_quantized_model
 from loragate.engine.model.base_model import load_plain
 from loragate.engine.model.errors import ModelRejected
@@ -49,7 +50,7 @@ def _verify(base: BaseModel, expected: self_check.Reference) -> None:
     starts = torch.tensor([0, *(padded_rows(len(prompt)) for prompt in prompts)]).cumsum(0).tolist()
     found = torch.cat([logits[s : s + len(prompt)] for s, prompt in zip(starts, prompts, strict=False)])
     errors = self_check.row_errors(found, torch.cat(expected.logits))
-    error = float(errors.median() if self_check.is_mixture(base.model) else errors.max())
+    error = float(errors.median() if is_mixture(base.model) else errors.max())
     if not error <= _TOLERANCE[base.model.dtype]:
         raise ModelRejected(
             f"{type(base.model).__name__} cannot be trained: packed sequences' logits differ from transformers' by "

@@ -1,6 +1,6 @@
 """Perplexity and memory of the demo's base model in each weight and KV cache format.
 
-The demo's model (5.1M parameters) reads held-out text from its training distribution through the packed, paged engine;
+The demo's model (5.3M parameters) reads held-out text from its training distribution through the packed, paged engine;
 each format is compared with float32 over the same tokens. A small model is the hard case: each of its weights carries
 more information than one of a large model.
 
@@ -34,6 +34,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
     "int8 weights": {"quantization": "int8"},
+    "fp8 weights and inputs": {"quantization": "fp8"},
     "NF4 weights": {"quantization": "nf4"},
     "int8 cache": {"kv_cache_dtype": "int8"},
     "fp8 cache": {"kv_cache_dtype": "fp8"},

@@ -55,6 +55,11 @@ class ExpertsState:
         return self.up.linear.route(chosen, segments if adapted else (), reserved)
 
 
+def is_mixture(model: nn.Module) -> bool:
+    """Return whether a router chooses the experts that compute a row."""
+    return any(getattr(module, "num_experts", 0) > 1 for module in model.modules())
+
+
 def attach(module: Any, context: ForwardContext) -> tuple[ExpertProjection, ExpertProjection]:
     """Take over an experts module's weights; only their shapes remain in its parameters."""
     up = _take(module, "gate_up_proj" if module.has_gate else "up_proj")

@@ -29,19 +29,22 @@ class Gated:
 
 
 class GatedMlp(nn.Module):
-    """Replaces an MLP of the model, with the same parts under the same names."""
+    """Replaces an MLP of the model, with the same parts under the same names.
 
-    def __init__(self, parts: Mapping[str, nn.Module], how: Gated) -> None:
+    If it `quantizes`, the last part gets its input's quantized rows from the kernel that makes the input.
+    """
+
+    def __init__(self, parts: Mapping[str, nn.Module], how: Gated, *, quantizes: bool = False) -> None:
         super().__init__()
+        self._quantizes = quantizes
         for name, part in parts.items():
             self.add_module(name, part)
         self.how = how
 
     def forward(self, x: Tensor) -> Tensor:
         parts, how = self._modules, self.how
-        y: Tensor = parts[how.down](  # type: ignore[misc]
-            kernel.gated(parts[how.gate](x), parts[how.up](x), how.activation)  # type: ignore[misc]
-        )
+        gate, up = parts[how.gate](x), parts[how.up](x)  # type: ignore[misc]
+        y: Tensor = parts[how.down](kernel.gated(gate, up, how.activation, self._quantizes))  # type: ignore[misc]
         return y
 
 

@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from loragate.engine.layers.forward_context import ForwardContext
+from loragate.engine.layers.fp8_linear import Fp8Linear
 from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense_weight, is_models_own, is_quantized
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.kernels.base_output import Affine
 from loragate.kernels.lora_weights import LoraWeights
 from loragate.kernels.memory_advice import page_out
 from loragate.kernels.packed_linear import PackedLinear, in_blocks
+from loragate.kernels.quantized_rows import attached
 from loragate.kernels.segmented_lora import LoraTable
 from loragate.kernels.segments import FixedSegments
 
@@ -70,10 +73,18 @@ class LoraGroup:
         segments = self.context.batch.segments_for(rows.shape[0])
         adapted = bool(self.adapters.weights) or isinstance(segments, FixedSegments)
         finish = self.adapters.start(rows, segments) if adapted else None
-        y = in_blocks(self.linear, rows) if self.context.batch_invariant else self.linear(rows)
+        y = self._base(x, rows)
         if adapted:
             self.adapters.add(y, rows, segments, finish)
         return y.view(*x.shape[:-1], -1)
+
+    def _base(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Compute the rows of x without adapters."""
+        if self.context.batch_invariant:
+            return in_blocks(self.linear, rows)
+        if isinstance(self.linear, ScaledLinear) and (quantized := attached(x)) is not None:
+            return self.linear.product(quantized, x.dtype)
+        return self.linear(rows)
 
 
 class LoraLinear(nn.Module):
@@ -99,8 +110,12 @@ def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     else:
         weight = module.weight.data.T if isinstance(module, Conv1D) else module.weight.data
     assert isinstance(weight, Tensor)
+    return weight, _bias(module)
+
+
+def _bias(module: nn.Module) -> Tensor | None:
     bias = None if module.bias is None else module.bias.data
-    return weight, bias if isinstance(bias, Tensor) else None
+    return bias if isinstance(bias, Tensor) else None
 
 
 def linear_shape(module: nn.Module) -> tuple[int, int]:
@@ -119,23 +134,46 @@ def build_group(names: Sequence[str], modules: Sequence[nn.Module], context: For
         members.append(Member(name, start, out_features, module))
         start += out_features
     widths = tuple(member.out_features for member in members)
-    linear = CalledLinears(modules) if any(is_quantized(m) for m in modules) else _packed(modules)
-    return LoraGroup(tuple(members), in_features, linear, context, LoraTable(in_features, widths, context.lora))
+    table = LoraTable(in_features, widths, context.lora)
+    return LoraGroup(tuple(members), in_features, _fused(modules), context, table)
+
+
+def _fused(modules: Sequence[nn.Module]) -> BaseLinear:
+    in_fp8 = [module for module in modules if isinstance(module, Fp8Linear)]
+    if len(in_fp8) == len(modules):
+        return _scaled(in_fp8)
+    return CalledLinears(modules) if any(is_quantized(m) for m in modules) else _packed(modules)
 
 
 def _packed(modules: Sequence[nn.Module]) -> PackedLinear:
-    pairs = [weight_and_bias(module) for module in modules]
-    bias = None
-    if any(b is not None for _, b in pairs):
-        bias = torch.cat([w.new_zeros(w.shape[0]) if b is None else b for w, b in pairs])
-    fused = pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs])
-    linear = PackedLinear(fused, bias)
+    weights = [weight_and_bias(module)[0] for module in modules]
+    fused = weights[0] if len(weights) == 1 else torch.cat(weights)
+    linear = PackedLinear(fused, _fused_bias(modules))
     if linear.packed:
-        for weight, _ in pairs:
+        for weight in weights:
             page_out(weight)
     else:
         _share(fused, modules)
     return linear
+
+
+def _scaled(modules: Sequence[Fp8Linear]) -> ScaledLinear:
+    weights = [module.weight.data for module in modules]
+    fused = (
+        weights[0] if len(weights) == 1 else torch.cat([w.view(torch.uint8) for w in weights]).view(weights[0].dtype)
+    )
+    _share(fused, modules)
+    return ScaledLinear(fused, torch.cat([module.weight_scale for module in modules]), _fused_bias(modules))
+
+
+def _fused_bias(modules: Sequence[nn.Module]) -> Tensor | None:
+    biases = [_bias(module) for module in modules]
+    like = next((bias for bias in biases if bias is not None), None)
+    if like is None:
+        return None
+    return torch.cat(
+        [like.new_zeros(linear_shape(m)[0]) if b is None else b for m, b in zip(modules, biases, strict=True)]
+    )
 
 
 def _share(fused: Tensor, modules: Sequence[nn.Module]) -> None:

@@ -1,6 +1,7 @@
 """Quantized linears.
 
-A quantized linear is called as it is and never taken apart; its computation is defined by the library that made it
+Those in our own fp8 are fused with their siblings. Any other is called as it is and never taken apart; its computation
+is defined by the library that made it
 (bitsandbytes: QLoRA's NF4, Dettmers et al., 2023, arXiv:2305.14314, section 3; LLM.int8(), Dettmers et al., 2022,
 arXiv:2208.07339; compressed-tensors; transformers' fp8 in blocks).
 """
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from loragate.engine.layers.fp8_linear import Fp8Linear
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.kernels.packed_linear import PackedLinear
 
 _PLAIN = (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear)
@@ -48,13 +51,15 @@ class CalledLinears:
         return torch.cat([module(x) for module in self._modules], dim=-1)
 
 
-BaseLinear = PackedLinear | CalledLinears
+BaseLinear = PackedLinear | ScaledLinear | CalledLinears
 
 
 def dense_weight(module: nn.Module) -> Tensor:
     """Return the dequantized weight [out, in] of a quantized linear."""
     from transformers.integrations.bitsandbytes import dequantize_bnb_weight
 
+    if isinstance(module, Fp8Linear):
+        return module.dequantized()
     quantized: Any = module
     if hasattr(module, "weight_scale_inv"):
         return _fp8_weight(quantized)

@@ -5,6 +5,7 @@ formula on numbers of many magnitudes. A matching formula replaces it; a norm wi
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,10 @@ class FusedNorm(nn.Module):
         self.weight = weight
         self.kind = kind
         self._ahead: tuple[Tensor, Tensor] | None = None  # a sum, and its norm
+
+    def quantize(self) -> None:
+        """Let the norm's kernel quantize the result, which products in eight bits read."""
+        self.kind = replace(self.kind, quantizes=True)
 
     def add(self, x: Tensor, added: Tensor) -> Tensor:
         """Return x + added. The next call with this very tensor returns its norm, computed in the same launch."""

@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from loragate.engine.layers.forward_context import ForwardContext
 from loragate.engine.layers.patch import Patch
+from loragate.kernels.quantized_rows import detach
 from loragate.kernels.segments import FixedSegments
 
 RowFunction = Callable[[Tensor, Tensor], Tensor]
@@ -56,6 +57,7 @@ class SlotModule:
             function = self._functions.get(segment.slot)
             if function is not None:
                 rows = self.rows_dim, segment.start, segment.stop - segment.start
+                detach(y)
                 target = y.narrow(*rows)
                 target.copy_(function(x.narrow(*rows), target))
 

@@ -15,12 +15,15 @@ from loragate.engine.layers import rms_norm as norms
 from loragate.engine.layers.classifier_head import ClassifierHeads
 from loragate.engine.layers.experts import ExpertProjection
 from loragate.engine.layers.forward_context import ForwardContext
+from loragate.engine.layers.fp8_linear import Fp8Linear
 from loragate.engine.layers.lora_linear import LoraGroup, LoraLinear, build_group
 from loragate.engine.layers.patch import Patchable
 from loragate.engine.layers.rowwise_module import SlotModule
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.engine.model.architecture import check_architecture
 from loragate.engine.model.checkpoint import saved_quantization
 from loragate.engine.model.errors import ModelRejected
+from loragate.engine.model.fp8_loading import check_fp8, quantize_to_fp8
 from loragate.engine.model.quantized_loading import (
     QuantizationRejected,
     finish_loading,
@@ -67,7 +70,7 @@ class BaseModel:
     @property
     def is_quantized(self) -> bool:
         """Whether linears store something other than a matrix."""
-        return any(isinstance(group.linear, quantization.CalledLinears) for group in self.groups)
+        return any(isinstance(group.linear, quantization.CalledLinears | ScaledLinear) for group in self.groups)
 
     @property
     def adapter_dtype(self) -> torch.dtype:
@@ -131,6 +134,8 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
         check_architecture(AutoConfig.from_pretrained(directory, trust_remote_code=False))
         saved = saved_quantization(directory)
         options = loading_options(saved, config.quantization, device)
+        if config.quantization == "fp8":
+            check_fp8(device, dtype)
         with quiet_loading(saved):
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
                 directory,
@@ -141,6 +146,8 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
                 trust_remote_code=False,
                 **options,
             )
+        if config.quantization == "fp8":
+            quantize_to_fp8(model, device)
     except (ValueError, KeyError, OSError) as error:
         raise ModelRejected(f"transformers cannot load {directory}: {error}") from error
     except QuantizationRejected as error:
@@ -165,7 +172,7 @@ def prepare(model: PreTrainedModel, *, batch_invariant: bool = False, lora: Lora
     modules = dict(model.named_modules())
     parameter = next(model.parameters())
     if gpu.serves(parameter.device):
-        _fuse(model, traced, modules)
+        _fuse(model, traced, modules, quantizes=not batch_invariant)
     groups, groups_by_module = [], {}
     for names in traced.groups:
         group = build_group(names, [modules[name] for name in names], context)
@@ -183,6 +190,8 @@ def prepare(model: PreTrainedModel, *, batch_invariant: bool = False, lora: Lora
         for name, layer in traced.residual.items():
             following = modules.get(layer.following or "")
             residual.fuse(modules[name], layer.parts, following if isinstance(following, norms.FusedNorm) else None)
+        if not batch_invariant:
+            _quantize_norms(traced, modules, groups_by_module)
     model.set_attn_implementation(attention.IMPLEMENTATION)
     model.set_experts_implementation(experts.IMPLEMENTATION)
     return BaseModel(
@@ -200,8 +209,11 @@ def prepare(model: PreTrainedModel, *, batch_invariant: bool = False, lora: Lora
     )
 
 
-def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module]) -> None:
-    """Replace parts that take many launches by parts that take one, where the model's computation is known."""
+def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module], *, quantizes: bool) -> None:
+    """Replace parts that take many launches by parts that take one, where the model's computation is known.
+
+    If it `quantizes`, the inputs of products in eight bits are quantized where they are computed.
+    """
     for layer in traced.attention:
         rotary.fuse(layer.module, passes_on=layer.passes_on_rotated)
     for names in traced.groups:
@@ -210,7 +222,16 @@ def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module
             modules[name], [sibling.rpartition(".")[2] for sibling in names], model.device, model.dtype
         )
         if how is not None:
-            _replace(model, name, gated.GatedMlp(dict(modules[name].named_children()), how))
+            parts = dict(modules[name].named_children())
+            in_fp8 = isinstance(parts[how.down], Fp8Linear)
+            _replace(model, name, gated.GatedMlp(parts, how, quantizes=quantizes and in_fp8))
+
+
+def _quantize_norms(traced: Trace, modules: Mapping[str, nn.Module], groups_by_module: Mapping[str, LoraGroup]) -> None:
+    for first, name in traced.norms.items():
+        norm = modules[name]
+        if isinstance(groups_by_module[first].linear, ScaledLinear) and isinstance(norm, norms.FusedNorm):
+            norm.quantize()
 
 
 def _adapt_parameters(

@@ -6,6 +6,8 @@
 | MXFP4 (Open Compute Project, Microscaling Formats 1.0, 2023), as GPT-OSS | dense: the experts are dequantized |
 | compressed-tensors | dense where only weights are quantized; else with activations that are rounded to the format |
 | fp8 in blocks (DeepSeek-V3, arXiv:2412.19437, section 3.3) | dense on a CPU, saved on a GPU |
+
+Weights that are not saved so become bitsandbytes' while transformers loads them, or fp8 after that (`fp8_loading`).
 """
 
 import io
@@ -114,7 +116,7 @@ def loading_options(
     if saved is not None:
         check_saved(saved, quantization, device, installed)
         return placed | dequantizing_options(saved, fp8=device.type == "cpu")
-    if quantization == "none":
+    if quantization in ("none", "fp8"):
         return {}
     _check_installed(_BITSANDBYTES, f"engine.quantization={quantization} needs", installed)
     config = (

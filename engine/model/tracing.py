@@ -42,6 +42,8 @@ class Trace:
     bare_weights: list[str] = field(default_factory=list)
     # embeddings and norms, and the dimension of their input that counts rows
     rowwise: dict[str, int] = field(default_factory=dict)
+    # by the first name of a group, the norm whose result it got, unchanged
+    norms: dict[str, str] = field(default_factory=dict)
     # decoder layers whose sums are known
     residual: dict[str, ResidualLayer] = field(default_factory=dict)
 
@@ -75,6 +77,11 @@ def trace(model: PreTrainedModel) -> Trace:
     if not result.attention:
         raise RuntimeError("its attention does not go through transformers' attention interface")
     result.groups = _group(calls)
+    inputs = dict(calls)
+    for first, *_ in result.groups:
+        norm = rowwise.norm_of(inputs[first])
+        if norm is not None:
+            result.norms[first] = norm
     return result
 
 

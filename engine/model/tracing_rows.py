@@ -20,11 +20,17 @@ class RowwiseModules:
     rows: int
     # for each call, the dimension of the rows, or None
     calls: dict[str, list[int | None]] = field(default_factory=dict)
+    _normed: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)  # a norm, its result, and its numbers
 
     @property
     def found(self) -> dict[str, int]:
         """By name, the dimension of the input that counts rows; only of modules called once per step."""
         return {name: dims[0] for name, dims in self.calls.items() if len(dims) == 1 and dims[0] is not None}
+
+    def norm_of(self, x: Tensor) -> str | None:
+        """Return the name of the norm whose result is x, unchanged since, or None."""
+        found = (name for name, y, numbers in self._normed if y is x and torch.equal(y, numbers))
+        return next(found, None)
 
     @contextmanager
     def recording(self, model: PreTrainedModel) -> Iterator[None]:
@@ -40,6 +46,8 @@ class RowwiseModules:
         def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any) -> None:
             dim = None if kwargs or len(args) != 1 else rows_dim(module, args[0], y, self.rows)
             self.calls.setdefault(name, []).append(dim)
+            if isinstance(y, Tensor) and not isinstance(module, nn.Embedding):
+                self._normed.append((name, y, y.clone()))
 
         return record
 

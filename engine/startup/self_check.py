@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from loragate.engine.execution.model_runner import LastTokens, ModelRunner
 from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.layers.experts import is_mixture
 from loragate.engine.layers.quantization import is_quantized_model
 from loragate.engine.model.base_model import BaseModel, prepare
 from loragate.engine.model.errors import ModelRejected
@@ -99,11 +100,6 @@ def row_errors(logits: Tensor, truth: Tensor) -> Tensor:
     truth = truth.float()
     found: Tensor = (logits.float() - truth).norm(dim=1) / truth.norm(dim=1).clamp(min=1e-6)
     return found.nan_to_num(nan=torch.inf, posinf=torch.inf).cpu()
-
-
-def is_mixture(model: PreTrainedModel) -> bool:
-    """Return whether a router chooses the experts that compute a row."""
-    return any(getattr(module, "num_experts", 0) > 1 for module in model.modules())
 
 
 def errors(base: BaseModel, expected: Reference) -> Tensor:

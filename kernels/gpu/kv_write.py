@@ -14,7 +14,7 @@ from torch import Tensor
 
 from loragate.kernels.gpu.attention import Stored
 from loragate.kernels.gpu.ops import no_output, operator
-from loragate.kernels.gpu.quantization import E4M3, INT8, PLAIN, quantized, scale_for
+from loragate.kernels.gpu.quantization import E4M3, INT8, PLAIN, store_quantized
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -64,11 +64,7 @@ def store_heads(numbers, target, scales, at, there, DIM: tl.constexpr, FORMAT: t
     if FORMAT == _PLAIN:
         tl.store(target + at * DIM + d, numbers, mask=there & (d < DIM))
     else:
-        numbers = numbers.to(tl.float32)
-        scale = scale_for(numbers, FORMAT)[:, None]
-        tl.store(scales + at, scale, mask=there)
-        scaled = tl.div_rn(numbers, tl.where(scale > 0, scale, 1.0))
-        tl.store(target + at * DIM + d, quantized(scaled, FORMAT), mask=there & (d < DIM))
+        store_quantized(numbers, target + at * DIM + d, scales + at, there, there & (d < DIM), FORMAT)
 
 
 def write(cache: "LayerCache", targets: Tensor, keys: Tensor, values: Tensor) -> None:

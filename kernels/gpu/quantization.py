@@ -69,11 +69,11 @@ def scaled(products, factor, scales, place, there, FORMAT: tl.constexpr):  # typ
 
 @triton.jit
 def scale_for(numbers, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the divisor [rows] that brings the largest of each row of float32 numbers to the end of the range; NaN if
+    """Return the divisor that brings the largest of float32 numbers [..., n] to the end of the range, [..., 1]; NaN if
     any of them is."""
     largest = 127.0 if FORMAT == _INT8 else 448.0
-    scale = tl.div_rn(tl.max(tl.abs(numbers), axis=1), largest)
-    return tl.where(tl.sum((numbers != numbers).to(tl.int32), axis=1) > 0, float("nan"), scale)
+    scale = tl.div_rn(tl.max(tl.abs(numbers), axis=-1, keep_dims=True), largest)
+    return tl.where(tl.sum((numbers != numbers).to(tl.int32), axis=-1, keep_dims=True) > 0, float("nan"), scale)
 
 
 @triton.jit
@@ -89,3 +89,13 @@ def quantized(numbers, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
         sign = (numbers.to(tl.uint32, bitcast=True) >> 24) & 0x80
         stored = (bits | sign).to(tl.int8)
     return stored
+
+
+@triton.jit
+def store_quantized(numbers, target, scales, rows_there, there, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Store numbers [..., n] at `target` [..., n], where `there`, and the scales of rows at `scales` [..., 1]."""
+    numbers = numbers.to(tl.float32)
+    scale = scale_for(numbers, FORMAT)
+    tl.store(scales, scale, mask=rows_there)
+    scaled = tl.div_rn(numbers, tl.where(scale > 0, scale, 1.0))
+    tl.store(target, quantized(scaled, FORMAT), mask=there)

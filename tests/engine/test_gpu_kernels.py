@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from moe_adapters import ADAPTERS as MIXTURE_ADAPTERS
+from rounded_models import rounding
 from thinned import thinned
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel
 from loragate.engine.local import LocalEngine
 from loragate.engine.startup import build, recorded_steps, recording_check, self_check
 from loragate.kernels import gpu, segmented_experts, segmented_lora
-from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rms_norm, rotary
+from loragate.kernels.gpu import decode_attention, gated, prefill_attention, quantize_rows, rms_norm, rotary
 
 ADAPTERS = {
     "r4": {"r": 4},
@@ -25,6 +26,7 @@ ADAPTERS = {
     "whole": {"r": 4, "target_modules": ["q_proj", "up_proj"], "modules_to_save": ["lm_head"]},
 }
 
+FEW: dict[str, Any] = {"max_batch_tokens": 16, "max_batch_size": 4, "max_lora_rank": 8}
 SMALL = {"num_hidden_layers": 2}
 TOKENS = 3  # the interpreter takes a second for each step
 
@@ -108,20 +110,55 @@ def test_an_adapter_with_its_own_norms_equals_peft(tmp_path: Path, launches: lis
     assert "sum" in launches
 
 
+@pytest.fixture
+def quantized_alone(launches: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lists, once launches are counted, what was launched last before rows were quantized by a launch of their own."""
+    before: list[str] = []
+    quantize = quantize_rows.quantize_rows
+    monkeypatch.setattr(quantize_rows, "quantize_rows", lambda x: (before.extend(launches[-1:]), quantize(x))[1])
+    return before
+
+
+@pytest.mark.parametrize("played", thinned([False, True], fast={True}))
+def test_weights_in_fp8_equal_peft_on_rounded_ones(
+    played: bool, tmp_path: Path, launches: list[str], quantized_alone: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Norms and gates quantize what they make, so that only attention's output is quantized by itself."""
+    if played:
+        monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launch: launch)
+    model = make_model("llama", num_hidden_layers=1)
+    adapters = {name: add_adapter(model, tmp_path / name, seed, r=4) for seed, name in enumerate("ab")}
+    engine = check(model, adapters, [None, *adapters], tmp_path, rounding(model), quantization="fp8", **FEW)
+    assert (engine.core.graphs.replayed > 0) == played
+    assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated", "sum"}
+    assert set(quantized_alone) <= {"attention", "prefill"}
+    assert len(quantized_alone) == launches.count("gated")
+
+
+def test_weights_in_fp8_read_the_rows_of_an_adapters_own_norm(
+    tmp_path: Path, launches: list[str], quantized_alone: list[str]
+) -> None:
+    """The kernel of the base model's norm did not make them."""
+    model = make_model("llama", num_hidden_layers=1)
+    norms = ["input_layernorm", "post_attention_layernorm"]
+    adapters = {"norms": add_adapter(model, tmp_path / "norms", 3, r=4, modules_to_save=norms)}
+    check(model, adapters, [None, "norms"], tmp_path, rounding(model), quantization="fp8", **FEW)
+    assert "sum" in quantized_alone
+
+
 @pytest.mark.parametrize("option", thinned(["", "dependent_launch", "side_stream"], fast={"", "side_stream"}))
 def test_steps_of_fixed_sizes_equal_peft(
     option: str, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps are captured and replayed as on a GPU."""
     monkeypatch.setattr(build, "SideStream", lambda device: OneStream(launches))
-    small: dict[str, Any] = {"max_batch_tokens": 16, "max_batch_size": 4, "max_lora_rank": 8}
-    small |= {f"lora_{option}": True} if option else {}
+    options = FEW | ({f"lora_{option}": True} if option else {})
     monkeypatch.setattr(recorded_steps, "recorder", lambda device: lambda launch: launch)
     model = make_model("llama", num_hidden_layers=1)
     adapters = {
         name: add_adapter(model, tmp_path / name, seed, **ADAPTERS[name]) for seed, name in enumerate(("r4", "dora"))
     }
-    engine = check(model, adapters, [None, *adapters], tmp_path, **small)
+    engine = check(model, adapters, [None, *adapters], tmp_path, **options)
     assert engine.core.graphs.replayed > 0
     assert engine.core.graphs.launched == 0
     beside = option == "side_stream"
@@ -146,7 +183,7 @@ def test_long_segments_by_matmuls_equal_peft(tmp_path: Path, launches: list[str]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("played", [False, True])
+@pytest.mark.parametrize("played", thinned([False, True], fast={True}))
 @pytest.mark.parametrize("mixture", ["gpt_oss", "mixtral"])
 def test_experts_equal_peft(
     mixture: str, played: bool, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
@@ -170,9 +207,15 @@ def test_experts_equal_peft(
 
 
 def check(
-    model: PreTrainedModel, adapters: dict[str, Path], names: list[str | None], folder: Path, **config: int
+    model: PreTrainedModel,
+    adapters: dict[str, Path],
+    names: list[str | None],
+    folder: Path,
+    expected: PreTrainedModel | None = None,
+    **config: Any,
 ) -> LocalEngine:
-    """Serve one request for each of the names in one batch; return the closed engine."""
+    """Serve one request for each of the names in one batch, whose tokens are those that PEFT computes with the model,
+    or with the `expected` one; return the closed engine."""
     model.save_pretrained(folder / "base")
     settings = {"threads": 1, "adapter_slots": 3, "block_size": 8, "kv_cache_tokens": 512, "max_model_len": 256}
     engine = LocalEngine(folder / "base", folder / "cache", adapters, **settings | config)
@@ -184,7 +227,7 @@ def check(
         for request in requests:
             engine.result(request)
         for request, prompt, name in zip(requests, prompts, names, strict=True):
-            assert engine.tokens(request) == greedy(model, prompt, TOKENS, name and adapters[name]), name
+            assert engine.tokens(request) == greedy(expected or model, prompt, TOKENS, name and adapters[name]), name
     finally:
         engine.close()
     return engine

@@ -6,7 +6,8 @@ import torch
 from loragate.kernels.attention_rows import AttentionOptions, DecodeRows
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import decode_attention, write_kv
-from loragate.kernels.quantized_kv_cache import LARGEST, QuantizedLayerCache, quantize
+from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
+from loragate.kernels.quantized_rows import LARGEST, quantize
 
 STORAGES = sorted(LARGEST, key=str)
 CPU = torch.device("cpu")

@@ -28,6 +28,8 @@ from loragate.engine.execution.packing import PackedRows, SegmentCache, build_ba
 from loragate.engine.execution.padded_step import sizes
 from loragate.engine.execution.step_graphs import Launches, StepGraphs
 from loragate.engine.layers.experts import ExpertProjection
+from loragate.engine.layers.fp8_linear import quantize_linears
+from loragate.engine.layers.scaled_linear import ScaledLinear
 from loragate.engine.model.base_model import BaseModel, prepare
 from loragate.engine.sampling.grammar_mask import TokenMask
 from loragate.engine.sampling.sampler import choose
@@ -115,20 +117,31 @@ def on_device(base: BaseModel) -> BaseModel:
         elif isinstance(group.linear, PackedLinear):
             bias = group.linear._bias
             group.linear._weight, group.linear._bias = like(group.linear._weight), None if bias is None else like(bias)
+        elif isinstance(group.linear, ScaledLinear):
+            group.linear._weight, group.linear._scales = like(group.linear._weight), like(group.linear._scales)
     object.__setattr__(base, "device", DEVICE)
     return base
 
 
 def make_graphs(
-    family: str, folder: Path, patch: pytest.MonkeyPatch, *, beside: bool = False, **overrides: Any
+    family: str,
+    folder: Path,
+    patch: pytest.MonkeyPatch,
+    *,
+    beside: bool = False,
+    in_fp8: bool = False,
+    **overrides: Any,
 ) -> StepGraphs:
     """Return graphs of a model on the device, which are still to be recorded; with `beside`, adapters are computed on
-    two streams."""
+    two streams, and with `in_fp8`, base products in eight bits."""
     stand_ins = {"Stream": simulated_gpu.Stream, "stream": nullcontext, "current_stream": simulated_gpu.Stream}
     for name, stand_in in stand_ins.items():
         patch.setattr(torch.cuda, name, stand_in)
+    model = make_model(family, **overrides).to(torch.bfloat16)
+    if in_fp8:
+        quantize_linears(model, torch.device("cpu"), model.get_output_embeddings())
     options = LoraOptions(beside=SideStream(DEVICE) if beside else None)
-    base = on_device(prepare(make_model(family, **overrides).to(torch.bfloat16), lora=options))
+    base = on_device(prepare(model, lora=options))
     config = EngineConfig("", "", folder, max_batch_tokens=160, max_batch_size=40)
     base.reserve(4, 16)
     base.allocate_cache(64)
@@ -139,18 +152,21 @@ def make_graphs(
     return graphs
 
 
+FAMILIES = ["llama", "gemma2", "qwen3", "phi3", "gpt2", "mixtral", "qwen3_moe", "gpt_oss"]
+
+
 @pytest.mark.parametrize(
-    "family",
+    ("family", "in_fp8"),
     thinned(
-        ["llama", "gemma2", "qwen3", "phi3", "gpt2", "mixtral", "qwen3_moe", "gpt_oss"],
-        fast={"gpt2", "mixtral"},
+        [(family, False) for family in FAMILIES] + [("llama", True)],
+        fast={("gpt2", False), ("mixtral", False), ("llama", True)},
     ),
 )
 @pytest.mark.usefixtures("kernels")
 def test_every_size_is_launched_without_reading_from_the_host(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, in_fp8: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graphs = make_graphs(family, tmp_path, monkeypatch)
+    graphs = make_graphs(family, tmp_path, monkeypatch, in_fp8=in_fp8)
 
     def record(launches: Launches) -> Launches:
         launches()  # creates what is created once
@@ -202,6 +218,22 @@ def test_the_launches_of_a_decode_step(beside: bool, tmp_path: Path, monkeypatch
     assert found.count("rms_norm") == 1
 
 
+SCALED = ("_scaled_mm", "lora_shrink", "lora_expand")
+LLAMA_LAYER_IN_FP8 = [
+    *(*SCALED, "rotate_and_write", "decode_attention"),
+    *("quantize_rows", *SCALED, "add_rms_norm_quantized"),
+    *(*SCALED, "gated_quantized", *SCALED, "add_rms_norm_quantized"),
+]
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_launches_of_a_decode_step_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only attention's output is quantized by a launch of its own; the norm before the head quantizes nothing."""
+    found = launched("llama", tmp_path, monkeypatch, in_fp8=True)
+    layers = found.index("rms_norm_quantized") + 1
+    assert found[layers : found.index("index")] == [*(3 * LLAMA_LAYER_IN_FP8)[:-1], "add_rms_norm"]
+
+
 @pytest.mark.usefixtures("kernels")
 def test_sums_behind_a_norm_are_launched_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = launched("gemma2", tmp_path, monkeypatch)
@@ -209,9 +241,9 @@ def test_sums_behind_a_norm_are_launched_apart(tmp_path: Path, monkeypatch: pyte
     assert "add_rms_norm" not in found
 
 
-def launched(family: str, folder: Path, patch: pytest.MonkeyPatch, *, beside: bool = False) -> list[str]:
+def launched(family: str, folder: Path, patch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     """Return the operators of the recorded step of one token, with adapters."""
-    graphs = make_graphs(family, folder, patch, beside=beside)
+    graphs = make_graphs(family, folder, patch, **options)
 
     def record(launches: Launches) -> Launches:
         launches()  # creates what is created once
@@ -248,18 +280,18 @@ def _storages(tree: Any) -> dict[int, StorageWeakRef]:
 
 
 @pytest.mark.parametrize(
-    ("family", "beside"),
+    ("family", "option"),
     thinned(
-        [("llama", False), ("llama", True), ("gpt2", False), ("gpt_oss", False)],
-        fast={("llama", True), ("gpt_oss", False)},
+        [("llama", ""), ("llama", "beside"), ("llama", "in_fp8"), ("gpt2", ""), ("gpt_oss", "")],
+        fast={("llama", "beside"), ("llama", "in_fp8"), ("gpt_oss", "")},
     ),
 )
 @pytest.mark.usefixtures("kernels")
 def test_memory_that_a_recording_reads_lives_as_long_as_it(
-    family: str, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Like a CUDA graph, what `record` returns here does not hold the launches."""
-    graphs = make_graphs(family, tmp_path, monkeypatch, beside=beside)
+    graphs = make_graphs(family, tmp_path, monkeypatch, **({option: True} if option else {}))
     read = []
 
     def record(launches: Launches) -> Launches:

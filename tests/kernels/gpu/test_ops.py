@@ -10,6 +10,9 @@ from torch import Tensor
 from loragate.kernels.attention_rows import DecodeRows, PrefillRows
 from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gated import Activation
+from loragate.kernels.gpu import gated as gpu_gated
+from loragate.kernels.gpu import quantize_rows
+from loragate.kernels.gpu import rms_norm as gpu_rms_norm
 from loragate.kernels.gpu.decode_attention import decode_attention
 from loragate.kernels.gpu.gated import gated
 from loragate.kernels.gpu.grouped_experts import ExpertSlots, grouped_linear, route_on_device, tiling_for
@@ -142,6 +145,20 @@ def test_gate() -> None:
         return gated(x * 2, x, Activation.SILU) + 1
 
     assert torch.equal(compiled(gate)(numbers(1, 3, 24)), gate(numbers(1, 3, 24)))
+
+
+def test_what_quantizes_rows() -> None:
+    """The operators, whose results become an attribute of a tensor in eager code."""
+    weight, added = numbers(24), numbers(2, 3, 24)
+
+    def rows_of(x: Tensor) -> Tensor:
+        norm, *of_norm = gpu_rms_norm._quantized_norm(x * 2, weight, 1e-6, 0.0, True)
+        total, _, *of_sum = gpu_rms_norm._add_quantized_norm(x * 2, added, weight, 1e-6, 0.0, True)
+        _, *of_gate = gpu_gated._quantized_gated(x, norm, Activation.SILU.value)
+        rows = of_norm, of_sum, of_gate, quantize_rows._quantize(total)
+        return torch.stack([scales * stored.float() for stored, scales in rows])
+
+    assert torch.equal(compiled(rows_of)(numbers(2, 3, 24)), rows_of(numbers(2, 3, 24)))
 
 
 def test_rotary() -> None:
