@@ -13,6 +13,7 @@ served and with other tilings, compares them with torch, and reports their share
 same run. `answers` (parity.py) compares tokens with PEFT's, `graphs` (recordings.py) those of recorded steps with those
 of launched ones. `profile` (replay_profile.py) lists the kernels of one step with their times.
 `serve` (serve.py) measures our engine with random weights, with no, few and many adapters, and PEFT's mixed batch.
+`options` (options.py) measures steps with each option that is off until a GPU has decided.
 `cold` (adapter_load.py) measures the cost of loading an adapter to the device, for its request and for others.
 """
 
@@ -30,7 +31,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no network access, and attempts take time
 if "--interpret" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
-from benchmarks.gpu import adapter_load, check, parity, recordings, replay_profile, serve, timing, warm_up
+from benchmarks.gpu import adapter_load, check, options, parity, recordings, replay_profile, serve, timing, warm_up
 from benchmarks.gpu.cases import FULL, TINY, Setting
 from benchmarks.lib.partial_results import PartialResults
 from benchmarks.lib.report import about, gpu_state
@@ -44,6 +45,7 @@ STAGES = {
     "graphs": recordings.compare,
     "profile": replay_profile.profile,
     "serve": serve.serve,
+    "options": options.measure,
     "cold": adapter_load.measure,
 }
 

@@ -51,18 +51,18 @@ def _serve(setting: Setting, engine: LocalEngine, speed: float, results: Partial
     sizes = setting.sizes
     for i in range(sizes.adapters):
         engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)  # loads it, so that the measured steps are full
-    steps = results.record("decode_step_ms", lambda: _steps(engine, sizes))
+    steps = results.record("decode_step_ms", lambda: decode_steps(engine, sizes))
     floors = results.record("floors", lambda: _floors(engine, sizes, speed))
     if steps and floors:
         results.record("targets", lambda: _targets(steps, floors, sizes.adapters))
     results.record("tokens_per_second", lambda: _throughput(engine, sizes))
     results.record("host_synchronizations", lambda: _synchronizations(setting, engine))
     engine.core.stepper.late = False
-    results.record("decode_step_ms_with_tokens_read_at_once", lambda: _steps(engine, sizes))
+    results.record("decode_step_ms_with_tokens_read_at_once", lambda: decode_steps(engine, sizes))
     engine.core.stepper.late = True
 
 
-def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:
+def decode_steps(engine: LocalEngine, sizes: Sizes) -> Figures:
     """Return the median decode step of a full batch without adapters, with few, and with one for each row."""
     found: Figures = {}
     rows = sizes.adapters
