@@ -119,12 +119,12 @@ def test_the_kernels_tests_run_there(bare: dict[str, str], tmp_path: Path) -> No
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2700)
 def test_all_stages_in_the_interpreter(bare: dict[str, str], tmp_path: Path) -> None:
     arguments = ("--out", str(tmp_path), "--work", str(tmp_path), "--interpret", "--tiny")
-    done = run(bare, *arguments, seconds=1200)
+    done = run(bare, *arguments, seconds=2400)
     assert done.returncode == 0, done.stderr
-    for stage in ("warm", "check", "time", "answers", "graphs", "profile", "serve", "cold"):
+    for stage in ("warm", "check", "time", "answers", "graphs", "profile", "serve", "options", "cold"):
         report = json.loads((tmp_path / f"gpu_{stage}.json").read_text())
         assert report["figures"]
         assert report["failures"] == {}
