@@ -47,8 +47,7 @@ class EngineOptions:
     # on a GPU of architecture 9.0 or newer, start an adapter's second launch while its first one ends
     lora_dependent_launch: bool = False
     lora_side_stream: bool = False  # on a GPU, compute an adapter's first launch beside the base product
-    # on a GPU, in steps that are not replayed, compute the adapters of so many consecutive rows of one adapter with
-    # cuBLAS; 0: never
+    # on a GPU, compute an adapter by cuBLAS for so many consecutive rows, in steps that are then not replayed; 0: never
     lora_gemm_rows: int = _at_least(0, 0)
     async_scheduling: Literal["auto", "on", "off"] = "auto"  # read a step's tokens after the next one is launched
     # prefill beside decoding sequences is limited so that a step takes about this long
