@@ -61,6 +61,8 @@ class EngineOptions:
     max_waiting_per_tenant: int = _at_least(1, 1024)
     block_size: int = _at_least(1, 16)  # tokens of one KV page
     prefix_cache: bool = True  # prompts of one tenant share the computation of common prefixes
+    # on a GPU that a trainer shares: what it takes beside its copy of the base model; both are left free
+    trainer_bytes: int = _at_least(0, 0)
     kv_host_bytes: int | None = _at_least(0, None)  # host memory for cached blocks evicted from the device; 0: none
     max_lora_rank: int = _at_least(1, 256)
     max_full_weight_bytes: int | None = _at_least(1, None)  # of one adapter's full-weight modules

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from loragate.engine.config import EngineConfig
 from loragate.trainer import adapter_files, loading, saved_state
 from loragate.trainer.adapter import (
@@ -59,6 +61,15 @@ class Trainer:
         """
         base = loading.load(directory, config, checkpointing=checkpointing)
         return cls(base, max_rank=config.max_lora_rank, max_step_tokens=max_step_tokens)
+
+    def limit_device_memory(self, beside: int) -> None:
+        """Let this process take at most `beside` bytes of a GPU in addition to what it has, so that an engine there
+        keeps its own: a step that needs more fails."""
+        device = self._base.device
+        if device.type == "cuda":
+            _, total = torch.cuda.mem_get_info(device)
+            share = (torch.cuda.memory_allocated(device) + beside) / total
+            torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
 
     @property
     def vocabulary_size(self) -> int:

@@ -121,6 +121,7 @@ class TrainerSettings(BaseModel):
     threads: PositiveInt | None = None
     max_bytes: PositiveInt = 4 << 30
     max_step_tokens: PositiveInt = 4096
+    step_bytes: PositiveInt = 4 << 30
     max_rank: PositiveInt = 128
     checkpointing: bool = False
     snapshot_steps: PositiveInt = 16

@@ -42,6 +42,7 @@ def trainer_config(settings: Settings, name: str | None) -> TrainerConfig:
         threads=chosen.threads,
         max_bytes=chosen.max_bytes,
         max_step_tokens=chosen.max_step_tokens,
+        step_bytes=chosen.step_bytes,
         max_rank=chosen.max_rank,
         checkpointing=chosen.checkpointing,
         snapshot_steps=chosen.snapshot_steps,

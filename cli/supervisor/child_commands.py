@@ -94,7 +94,11 @@ class Programs:
 
     def engine(self, model: str) -> Program:
         """Return the first engine, on its private socket unless the settings name an address."""
-        return self._engine(model, self.settings.engine, self.own_engines[0])
+        engine, chosen = self.settings.engine, self.settings.trainer
+        shares = chosen.enabled and chosen.device != "cpu" and engine.backend != "vllm"  # the first engine's GPU
+        if shares and not engine.trainer_bytes:
+            engine = replace(engine, trainer_bytes=chosen.max_bytes + chosen.step_bytes)
+        return self._engine(model, engine, self.own_engines[0])
 
     def other_engine(self, model: str, number: int) -> Program:
         """Return another engine of this server, with a cache of its own."""

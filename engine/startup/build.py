@@ -39,7 +39,7 @@ from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.startup import self_check
 from loragate.engine.startup.kv_allocation import STORAGE, allocate_kv
-from loragate.engine.startup.memory_profile import DeviceBudget, measured, peak_measure
+from loragate.engine.startup.memory_profile import DeviceBudget, measured, peak_measure, trainer_share
 from loragate.engine.startup.recorded_steps import padded_shapes, record_steps
 from loragate.kernels import cpu, gpu
 from loragate.kernels.cpu.openmp import end_team
@@ -226,7 +226,8 @@ def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> Device
     adapters = partial(_arena_bytes, base, config)
     try:
         last = LastTokens(config.max_batch_size, base.device)
-        return measured(base, shape, partial(forward, base, last), adapters, peak_measure(base.device))
+        trainer = trainer_share(base, config.trainer_bytes)
+        return measured(base, shape, partial(forward, base, last), adapters, peak_measure(base.device), trainer)
     except torch.OutOfMemoryError as error:
         tokens = config.max_batch_tokens
         raise ModelRejected(

@@ -34,11 +34,22 @@ class DeviceBudget:
     adapters: int
 
 
-def divide_memory(total: int, free: int, step: int, adapters: int) -> DeviceBudget:
-    """Divide `free` bytes of a device with `total` bytes when a step takes `step` and adapters get `adapters`."""
-    left = free - int(step * STEP_MARGIN) - int((GRAPH_SHARE + _SPARE) * total) - adapters
+def divide_memory(total: int, free: int, step: int, adapters: int, trainer: int = 0) -> DeviceBudget:
+    """Divide `free` bytes of a device with `total` bytes when a step takes `step`, adapters get `adapters`, and
+    `trainer` are left free."""
+    left = free - int(step * STEP_MARGIN) - int((GRAPH_SHARE + _SPARE) * total) - adapters - trainer
     log.info("of %d MB free, the largest step takes %d, adapters get %d", free >> 20, step >> 20, adapters >> 20)
+    if trainer:
+        log.info("%d MB are left to a trainer", trainer >> 20)
     return DeviceBudget(max(0, left), adapters)
+
+
+def trainer_share(base: BaseModel, beside: int) -> int:
+    """Return the bytes of a trainer that takes `beside` a copy of the base model, which it does not quantize; 0 without
+    a trainer."""
+    if not beside:
+        return 0
+    return beside + sum(parameter.numel() for parameter in base.model.parameters()) * base.dtype.itemsize
 
 
 @torch.inference_mode()
@@ -76,10 +87,16 @@ def peak_measure(device: torch.device) -> Measure:
 
 
 def measured(
-    base: BaseModel, shape: PaddedShape, forward: Forward, adapters: Callable[[int], int], measure: Measure
+    base: BaseModel,
+    shape: PaddedShape,
+    forward: Forward,
+    adapters: Callable[[int], int],
+    measure: Measure,
+    trainer: int = 0,
 ) -> DeviceBudget:
-    """Measure the largest step and divide the memory; `adapters` returns their share of the free bytes."""
+    """Measure the largest step and divide the memory; `adapters` returns their share of the free bytes, of which
+    `trainer` are left free."""
     step = step_bytes(base, shape, forward, measure)
     torch.cuda.empty_cache()  # fragmented memory that torch cannot return is not free
     free, total = torch.cuda.mem_get_info(base.device)
-    return divide_memory(total, free, step, adapters(free))
+    return divide_memory(total, free, step, adapters(max(0, free - trainer)), trainer)

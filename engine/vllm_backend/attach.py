@@ -48,6 +48,7 @@ _MEANINGLESS = (
     "max_step_ms",
     "max_slowdown",
     "kv_host_bytes",
+    "trainer_bytes",
     "max_full_weight_bytes",
 )
 _OF_THE_MODEL = ("model", "max_model_len", "skip_tokenizer_init", "gpu_memory_utilization")  # the tiny one has its own

@@ -135,6 +135,7 @@ def test_weights_in_fp8_equal_peft_on_rounded_ones(
     assert len(quantized_alone) == launches.count("gated")
 
 
+@pytest.mark.long
 def test_weights_in_fp8_read_the_rows_of_an_adapters_own_norm(
     tmp_path: Path, launches: list[str], quantized_alone: list[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,6 +45,20 @@ def test_targets_do_not_change_each_others_weights(trainer: Trainer) -> None:
     assert torch.equal(a["lm_head"], head["lm_head"])
     assert not torch.equal(head["lm_head"], other["lm_head"])
     assert 0.1 < float(head["lm_head"].abs().max()) * math.sqrt(32) <= 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
+def test_a_gpu_is_left_to_the_engine_there(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 80))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 16)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: limits.append(share))
+    trainer.limit_device_memory(8)
+    assert limits == [], "memory of a CPU is everyone's"
+    monkeypatch.setattr(trainer, "_base", SimpleNamespace(device=torch.device("cuda")))
+    trainer.limit_device_memory(8)
+    trainer.limit_device_memory(100)
+    assert limits == [0.3, 1.0]
 
 
 def test_memory_is_estimated(trainer: Trainer) -> None:

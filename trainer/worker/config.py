@@ -31,6 +31,7 @@ class TrainerConfig:
     threads: int | None = None
     max_bytes: int = 4 << 30  # of adapters, gradients and moments in memory
     max_step_tokens: int = 4096  # in one computation; longer ones are cut
+    step_bytes: int = 4 << 30  # of a GPU's memory, for what a step computes
     max_rank: int = 128
     checkpointing: bool = False  # recompute activations in the backward pass, to save memory
     snapshot_steps: int = 16  # of the optimizer between two snapshots of a run

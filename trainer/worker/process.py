@@ -74,6 +74,7 @@ async def _run(config: TrainerConfig, store: Store, engine: EngineLink, wakeups:
             model.folder, base, checkpointing=config.checkpointing, max_step_tokens=config.max_step_tokens
         )
     )
+    trainer.limit_device_memory(config.max_bytes + config.step_bytes)
     compute = Compute(trainer, config.max_bytes)
     snapshots = Snapshots(store, compute)
     adapters = AdapterStorage(store, manifest, engine, engine.preload)

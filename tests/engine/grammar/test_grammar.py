@@ -95,7 +95,9 @@ def test_white_space_is_bounded(worded: Worded) -> None:
 
 def test_any_json_object(worded: Worded) -> None:
     ended = 0
-    requests = [worded.submit(JSON_OBJECT, "a", seed=seed, max_tokens=100) for seed in range(16)]
+    closing = tuple((i, 4.0) for i in range(VOCABULARY) if (worded.tokenizer.id_to_token(i) or "").endswith("}"))
+    options: dict[str, Any] = {"max_tokens": 100, "logit_bias": closing}
+    requests = [worded.submit(JSON_OBJECT, "a", seed=seed, **options) for seed in range(16)]
     for request in requests:
         last, text = worded.engine.result(request)[-1], worded.text(request)
         if last.finish is FinishReason.STOP:

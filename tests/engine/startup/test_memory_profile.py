@@ -13,7 +13,14 @@ from loragate.engine.execution.model_runner import LastTokens, forward
 from loragate.engine.model.base_model import load_plain, prepare
 from loragate.engine.startup import memory_profile as device_budget
 from loragate.engine.startup import recorded_steps
-from loragate.engine.startup.memory_profile import GRAPH_SHARE, STEP_MARGIN, divide_memory, measured, step_bytes
+from loragate.engine.startup.memory_profile import (
+    GRAPH_SHARE,
+    STEP_MARGIN,
+    divide_memory,
+    measured,
+    step_bytes,
+    trainer_share,
+)
 
 GB = 1 << 30
 
@@ -43,6 +50,18 @@ def test_no_memory_is_assigned_twice() -> None:
     assert budget.adapters == 8 * GB
     taken = budget.kv + budget.adapters + 2 * GB * STEP_MARGIN + 80 * GB * GRAPH_SHARE
     assert 0.9 * 60 * GB < taken < 60 * GB
+
+
+def test_a_trainer_on_the_same_gpu_keeps_its_share(tiny: Any, tmp_path: Path) -> None:
+    """Its copy of the base model is as large as the engine's, and in single precision if that is."""
+    config = EngineConfig(str(tiny.base), "", tmp_path)
+    base = prepare(load_plain(tiny.base, config))
+    weights = sum(each.nbytes for each in base.model.parameters())
+    assert trainer_share(base, 0) == 0
+    assert trainer_share(base, 8 * GB) == 8 * GB + weights
+    alone = divide_memory(total=80 * GB, free=60 * GB, step=2 * GB, adapters=8 * GB)
+    shared = divide_memory(total=80 * GB, free=60 * GB, step=2 * GB, adapters=8 * GB, trainer=24 * GB)
+    assert (alone.kv - shared.kv, shared.adapters) == (24 * GB, 8 * GB)
 
 
 def test_insufficient_memory_gives_nothing() -> None:
