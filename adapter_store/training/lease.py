@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.audit.log import AuditLog
-from loragate.adapter_store.database.clock import current_time, database_now
+from loragate.adapter_store.database.clock import current_time, database_later, database_now
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.jobs.lease import LEASE, LeaseLost
 from loragate.adapter_store.quotas import limits_of
@@ -80,9 +80,9 @@ class TrainingLease:
 
     async def renew(self, run_ids: Sequence[str], worker: str) -> Mapping[str, TrainingRun]:
         """Renew leases; return the runs that the worker still holds."""
-        row, until = TrainingRunRow, await current_time(self._session) + LEASE
+        row = TrainingRunRow
         held = row.id.in_(run_ids), row.worker == worker
-        await self._session.execute(update(row).where(*held).values(held_until=until))
+        await self._session.execute(update(row).where(*held).values(held_until=database_later(LEASE)))
         return {each.id: run_of(each) for each in await self._session.scalars(select(row).where(*held))}
 
     async def payload(self, run_id: str, seq: int) -> bytes:

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, delete, exi
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from loragate.adapter_store.database.clock import current_time, database_now
+from loragate.adapter_store.database.clock import current_time, database_later, database_now
 from loragate.adapter_store.jobs.lease import LEASE
 from loragate.adapter_store.tables.tenants import TenantRow
 from loragate.adapter_store.tables.training import (
@@ -129,9 +129,9 @@ class TrainingQueue:
 
     async def renew_samples(self, worker: str) -> None:
         """Hold the requests for samples that a gateway runs for longer."""
-        row, until = SampleRow, await current_time(self._session) + SAMPLE_LEASE
+        row = SampleRow
         held = row.worker == worker, row.status == RequestStatus.WAITING
-        await self._session.execute(update(row).where(*held).values(held_until=until))
+        await self._session.execute(update(row).where(*held).values(held_until=database_later(SAMPLE_LEASE)))
 
     async def tenants_with_expired_sessions(self, before: datetime) -> Sequence[str]:
         """Return the tenants that have sessions without a heartbeat since `before`."""
