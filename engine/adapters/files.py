@@ -4,6 +4,7 @@ A file was verified when it was stored under its digest, and is verified again w
 """
 
 import asyncio
+import logging
 import os
 import re
 import shutil
@@ -21,6 +22,8 @@ from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.read import AdapterReading
 from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 Loaded = TypeVar("Loaded")
 T = TypeVar("T")
@@ -88,6 +91,13 @@ class AdapterFiles(Generic[Loaded]):
         async with self._locked(path):
             if path not in self.tier:
                 await self._fetch_and(key, path, self._check)
+
+    async def fetch_ahead(self, key: AdapterKey) -> None:
+        """Fetch the adapter's files before anyone waits for them; a failure is only logged."""
+        try:
+            await self.fetch(key)
+        except AdapterUnavailable as error:
+            log.warning("adapter %s cannot be fetched ahead of time: %s", key.digest, error)
 
     @asynccontextmanager
     async def opened(self, key: AdapterKey) -> AsyncIterator[tuple[Path, AdapterReading]]:

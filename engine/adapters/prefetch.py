@@ -1,14 +1,11 @@
 """Prefetching of adapters to the engine's disk before they are requested, one after the other."""
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Any
 
-from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
+from loragate.engine.adapters.files import AdapterFiles
 from loragate.engine.sequence.request import AdapterKey
-
-log = logging.getLogger(__name__)
 
 
 class Prefetch:
@@ -42,7 +39,4 @@ class Prefetch:
         tried: set[AdapterKey] = set()
         while missing := [key for keys in self._wanted.values() for key in keys if key not in tried]:
             tried.add(missing[0])
-            try:
-                await self._files.fetch(missing[0])
-            except AdapterUnavailable as error:
-                log.warning("adapter %s cannot be fetched ahead of time: %s", missing[0].digest, error)
+            await self._files.fetch_ahead(missing[0])

@@ -137,8 +137,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
                 case "prefetch":
                     self._prefetch.request(session.id, _keys(frame.prefetch.adapters))
                 case "preload":
-                    keys = _keys(frame.preload.adapters)
-                    self._preload(session.id, keys)
+                    self._preload(session.id, _keys(frame.preload.adapters))
                 case "retire":
                     self.backend.retire(_keys(frame.retire.adapters))
 

@@ -121,7 +121,7 @@ class AdapterSlots:
     def preload(self, keys: Iterable[AdapterKey]) -> None:
         """Fetch adapters to the disk, from which vLLM reads them."""
         for key in keys:
-            self._start(self._fetch(key))
+            self._start(self._files.fetch_ahead(key))
 
     def retire(self, keys: Iterable[AdapterKey]) -> None:
         """Mark adapters as deleted, see `release_retired`, and unpin them."""
@@ -145,12 +145,6 @@ class AdapterSlots:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-
-    async def _fetch(self, key: AdapterKey) -> None:
-        try:
-            await self._files.fetch(key)
-        except AdapterUnavailable as error:
-            log.warning("adapter %s cannot be fetched ahead of time: %s", key.digest, error)
 
     async def _load(self, place: Place, victim: Place | None) -> None:
         """Load an adapter into the slot of another, or into a free one."""
