@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.gpu.cases import Setting
 from benchmarks.gpu.models import ALL, KINDS, build
-from benchmarks.gpu.serve import RANK, Figures, decode_steps
+from benchmarks.gpu.serve import RANK, Figures, decode_steps, running_engine
 from benchmarks.lib.partial_results import PartialResults
 from loragate.engine.local import LocalEngine
 
@@ -37,22 +37,8 @@ def measure(setting: Setting, results: PartialResults) -> None:
 
 
 def _measure(setting: Setting, names: dict[str, Any], fields: dict[str, Any]) -> Figures:
-    engine = LocalEngine(
-        setting.folder / "base",
-        setting.folder / "cache",
-        names,
-        adapter_slots=setting.sizes.adapters,
-        async_scheduling="on",
-        **setting.memory_settings,
-        **fields,
-    )
-    try:
-        for name in names:
-            engine.generate([1, 2, 3], name, max_tokens=1)
+    with running_engine(setting, names, **fields) as engine:
         return {"decode_step_ms": decode_steps(engine, setting.sizes), "prompt_ms": _prompts(engine, setting)}
-    finally:
-        engine.close()
-        setting.free()
 
 
 def _prompts(engine: LocalEngine, setting: Setting) -> Figures:

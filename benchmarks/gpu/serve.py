@@ -5,7 +5,8 @@ import statistics
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +31,36 @@ def serve(setting: Setting, results: PartialResults) -> None:
     names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
     speed = bandwidth(setting)  # before the engine takes the memory
     setting.free()
+    with running_engine(setting, names) as engine:
+        _serve(setting, engine, speed, results)
+    del engine
+    setting.free()
+    results.record("peft_mixed_batch_tokens_per_second", lambda: _peft(setting, folder / "base", wide))
+
+
+@contextmanager
+def running_engine(setting: Setting, names: Mapping[str, Path], **options: Any) -> Iterator[LocalEngine]:
+    """Run an engine that has loaded the adapters `wide-…`, so that measured steps are full."""
+    folder, adapters = setting.folder, setting.sizes.adapters
     engine = LocalEngine(
         folder / "base",
         folder / "cache",
         names,
-        adapter_slots=sizes.adapters,
+        adapter_slots=adapters,
         async_scheduling="on",
         **setting.memory_settings,
+        **options,
     )
     try:
-        _serve(setting, engine, speed, results)
+        for i in range(adapters):
+            engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)
+        yield engine
     finally:
         engine.close()
-        del engine
-        setting.free()
-    results.record("peft_mixed_batch_tokens_per_second", lambda: _peft(setting, folder / "base", wide))
 
 
 def _serve(setting: Setting, engine: LocalEngine, speed: float, results: PartialResults) -> None:
     sizes = setting.sizes
-    for i in range(sizes.adapters):
-        engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)  # loads it, so that the measured steps are full
     steps = results.record("decode_step_ms", lambda: decode_steps(engine, sizes))
     floors = results.record("floors", lambda: _floors(engine, sizes, speed))
     if steps and floors:
