@@ -38,13 +38,13 @@ class ObservedState:
     subjects: dict[str, tuple[Subject, SubjectState, float]] = field(default_factory=dict)  # with the backend's time
     held: dict[str, HeldLease] = field(default_factory=dict)
     _used_at: dict[str, float] = field(default_factory=dict)  # by subject's name, in this process's time
-    unreported: list[HeldLease] = field(default_factory=list)  # granted locally, unknown to the backend so far
+    unreported: dict[str, HeldLease] = field(default_factory=dict)  # leases that the backend does not know so far
 
     def hold(self, lease: HeldLease) -> None:
         """Add a lease that was just granted."""
         self.held[lease.id] = lease
         if lease.granted_locally:
-            self.unreported.append(lease)
+            self.unreported[lease.id] = lease
 
     def record(self, incarnation: str, result: OperationResult, subjects: Sequence[Subject]) -> None:
         """Remember the latest state that the backend reported."""

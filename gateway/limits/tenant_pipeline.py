@@ -90,8 +90,9 @@ class TenantPipeline:
         self._enqueue(_Update(lease, Settle(lease.id, tokens, lease.subjects)))
 
     async def renew(self) -> None:
-        """Renew all leases that are held, and forget subjects that are idle. Raise BackendUnavailable."""
+        """Report and renew all leases that are held, and forget subjects that are idle. Raise BackendUnavailable."""
         self.observed.forget_idle()
+        await self._report_leases()
         subjects = [subject for subject, _, _ in self.observed.subjects.values()]
         for ids in _chunks(list(self.observed.held)):
             await self._execute([Renew(ids, subjects, LEASE_LIFETIME)])
@@ -146,15 +147,12 @@ class TenantPipeline:
         reservations = [self._reservations.popleft() for _ in range(min(_MAX_OPERATIONS, len(self._reservations)))]
         for reservation in reservations:
             reservation.sent = True
-        unreported, self.observed.unreported = self.observed.unreported, []
-        leases = [lease.record for lease in unreported if lease.id in self.observed.held]
-        imports = [ImportLeases(chunk, LEASE_LIFETIME) for chunk in _chunks(leases)]
         sent = [update.operation for update in updates]
         asked = [reservation.operation for reservation in reservations]
         try:
-            results = await self._execute([*imports, *sent, *asked])
+            await self._report_leases()
+            results = await self._execute([*sent, *asked])
         except BaseException as error:
-            self.observed.unreported += unreported
             for reservation in chain(reservations, self._reservations):
                 reservation.fail(error)
             self._reservations.clear()
@@ -192,17 +190,37 @@ class TenantPipeline:
         observed = self.observed
         distinct = tuple({subject.name: subject for subject in subjects}.values())
         totals = await self._totals.fetch(self._tenant_id, distinct, now)
-        leases = [lease.record for lease in observed.held.values()]
+        held = dict(observed.held)
+        first = list(islice(held.values(), _MAX_LEASES))
         restore = Restore(
             fresh=secrets.token_hex(8),
             usage=[*observed.usage(now), *totals],
-            leases=leases[:_MAX_LEASES],
+            leases=[lease.record for lease in first],
             lifetime=LEASE_LIFETIME,
         )
         response = await self._backend.execute(self._tenant_id, observed.incarnation, [restore])
         observed.incarnation = response.incarnation
-        for chunk in _chunks(leases[_MAX_LEASES:]):
-            await self._call([ImportLeases(chunk, LEASE_LIFETIME)])
+        observed.unreported |= held
+        for lease in first:
+            observed.unreported.pop(lease.id, None)
+        await self._report_leases()
+
+    async def _report_leases(self) -> None:
+        """Report the leases that the backend does not know, in calls short enough for its time budget.
+
+        Those of a call that fails remain unreported. A backend that has lost its state leaves the rest to `_restore`,
+        which the next operation will cause.
+        """
+        unreported = self.observed.unreported
+        while unreported:
+            chunk = list(islice(unreported.values(), _MAX_LEASES))
+            records = [lease.record for lease in chunk if lease.id in self.observed.held]
+            if records:
+                response = await self._call([ImportLeases(records, LEASE_LIFETIME)])
+                if response.results[0].verdict == "lost":
+                    return
+            for lease in chunk:
+                unreported.pop(lease.id, None)
 
 
 @dataclass(slots=True, eq=False)
