@@ -208,8 +208,10 @@ def in_library_format(grammar: Grammar) -> str:
 
 def _compile_in_trial(text: str) -> None:
     """Compile the grammar in a process that can be killed, before it is compiled here. Raise GrammarRejected."""
+    from llguidance import _lib
+
     script = Path(__file__).with_name("trial.py")
-    command = [sys.executable, "-I", str(script)]
+    command = [sys.executable, "-I", "-S", str(script), str(_lib.__file__)]
     try:
         trial = subprocess.run(command, input=text.encode(), capture_output=True, timeout=_TRIAL_SECONDS, check=True)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
