@@ -135,7 +135,7 @@ def test_what_a_head_cannot_do_fails_only_its_own_request(
 ) -> None:
     head = add_classifier(tiny.model, tmp_path / "head", 1, 3)
     wide = add_classifier(tiny.model, tmp_path / "wide", 1, 20_000, TOKEN)
-    engine = start({**tiny.adapters, "head": head, "wide": wide})
+    engine = start({**tiny.adapters, "head": head, "wide": wide}, max_full_weight_bytes=4 << 20)
     bad = engine.submit(PROMPT, adapter, pooling=pooling)
     good = engine.submit(PROMPT, "head", pooling=Pooling.CLASSIFY)
     (failed,) = engine.result(bad)

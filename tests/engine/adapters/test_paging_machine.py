@@ -64,10 +64,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Published,
         max_batch_tokens=24,
         max_batch_size=5,
         adapter_slots=3,
-        adapter_device_bytes=900_000,
-        adapter_host_bytes=600_000,
+        adapter_device_bytes=600_000,
+        adapter_host_bytes=400_000,
     )
-    assert engine.loaded.base.adapter_bytes(base_rank) > 600_000 // 2, "the tiers are to be too small for all"
+    assert engine.loaded.base.adapter_bytes(base_rank) > 400_000 // 2, "the tiers are to be too small for all"
     yield published, engine
     engine.close()
 

@@ -79,15 +79,14 @@ def test_async_scheduling_generates_the_same_texts(fresh: Callable[..., Worded])
 
 
 def test_white_space_is_bounded(worded: Worded) -> None:
-    """The bound holds even for a model that prefers blanks to everything else."""
-    blanks = tuple(
-        (i, 50.0)
-        for i in range(VOCABULARY)
-        if (piece := worded.tokenizer.id_to_token(i)) and not piece.strip("Ġ▁Ċĉ") and i > EOS
-    )
+    """The bound holds even for a model that prefers blanks to everything else, and short tokens to long ones."""
+    pieces = {i: piece for i in range(EOS + 1, VOCABULARY) if (piece := worded.tokenizer.id_to_token(i))}
+    blanks = [i for i, piece in pieces.items() if not piece.strip("Ġ▁Ċĉ")]
     assert blanks
+    long = [i for i, piece in pieces.items() if len(piece) > 1 and i not in blanks]
+    bias = (*((i, 100.0) for i in blanks), *((i, -100.0) for i in long))
     bounded = {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": [2]}}, "required": ["a", "b"]}
-    text, last = worded.write(schema(bounded | {"additionalProperties": False}), logit_bias=blanks)
+    text, last = worded.write(schema(bounded | {"additionalProperties": False}), logit_bias=bias)
     assert last.finish is FinishReason.STOP
     assert json.loads(text) == {"a": 1, "b": [2]}
     assert text == '{ "a" : 1 , "b" : [ 2 ] }'

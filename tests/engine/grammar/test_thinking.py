@@ -126,7 +126,7 @@ def test_eos_ends_a_thought_only_where_no_grammar_follows(thinker: Worded) -> No
 
 
 def test_a_thought_that_is_not_open_begins_with_its_start(thinker: Worded) -> None:
-    likes_start = toward(*START) | {"temperature": 0, "ignore_eos": True}
+    likes_start = toward(START[0]) | {"temperature": 0, "ignore_eos": True}
     for start in (START[:1], (START[0],) * 2):
         tokens = completed(
             thinker, not_opened(3, start), choice_grammar(["yes"]), **toward(START[0]) | {"temperature": 0}

@@ -138,7 +138,7 @@ CHANGES: dict[str, tuple[type, bool]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_layers_that_use_what_they_rotated(change: str) -> None:
-    model = make_model("llama")
+    model = make_model("llama", num_hidden_layers=3)
     kind, passed_on = CHANGES[change]
     model.model.layers[1].self_attn.__class__ = kind
     assert [layer.passes_on_rotated for layer in trace(model).attention] == [True, passed_on, True]

@@ -9,8 +9,8 @@ from tiny_models import greedy
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.output import FinishReason
 
-REPEATING = [5, 9, 13, 21, 34, 7] * 6
-OTHER = [40, 41, 42, 43, 44]
+REPEATING = [40, 41, 42] * 12
+OTHER = [60, 61, 62, 63, 64]
 Start = Callable[..., LocalEngine]
 
 
