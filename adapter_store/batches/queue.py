@@ -1,6 +1,7 @@
 """The queue of all tenants' batches, from which gateways claim the next one."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -69,6 +70,7 @@ class BatchQueue:
         return BatchClaim(tenant_id, batch_of((await self._session.scalars(query)).one()), worker)
 
 
+@cache  # each process asks once a second
 def _next() -> Select[str, str]:
     other = aliased(BatchRow)
     of_tenant = other.tenant_id == BatchRow.tenant_id

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -142,6 +143,7 @@ def _by_tenant(keys: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
     return found
 
 
+@cache  # each process asks once a second
 def _next() -> Select[str, str]:
     row, other = StoredResponseRow, aliased(StoredResponseRow)
     held = and_(other.tenant_id == row.tenant_id, other.held_until > database_now())

@@ -12,13 +12,18 @@ from loragate.gateway.resilience.periodic import periodic
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 300.0
+_FIRST_SECONDS = 60.0
 _QUEUE_SECONDS = 15.0
 
 
 async def run_response_retention_loop(store: Store, metrics: ResponseMetrics) -> None:
     """Maintain stored responses periodically until cancelled."""
     await periodic(
-        "stored responses were not maintained", lambda: maintain(store, metrics), _EVERY_SECONDS, log=log, at_once=True
+        "stored responses were not maintained",
+        lambda: maintain(store, metrics),
+        _EVERY_SECONDS,
+        log=log,
+        first=_FIRST_SECONDS,
     )
 
 
@@ -29,7 +34,7 @@ async def run_response_queue_loop(store: Store, metrics: ResponseMetrics) -> Non
         async with store.admin() as admin:
             metrics.queue(*await admin.response_queue.waiting())
 
-    await periodic("the queue of responses was not measured", measure, _QUEUE_SECONDS, log=log, at_once=True)
+    await periodic("the queue of responses was not measured", measure, _QUEUE_SECONDS, log=log)
 
 
 async def maintain(store: Store, metrics: ResponseMetrics) -> None:

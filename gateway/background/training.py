@@ -21,7 +21,7 @@ async def run_training_retention_loop(store: Store) -> None:
         await expire_training(store)
         await purge_older(store, _KEPT, lambda admin, before, limit: admin.training_queue.purge(before, limit))
 
-    await periodic("expired training was not removed", remove, _EVERY_SECONDS, log=log, at_once=False)
+    await periodic("expired training was not removed", remove, _EVERY_SECONDS, log=log)
 
 
 async def expire_training(store: Store, lifetime: timedelta = SESSION_LIFETIME) -> None:

@@ -11,6 +11,7 @@ from loragate.gateway.resilience.periodic import periodic
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 3600.0
+_FIRST_SECONDS = 60.0
 _BATCH = 1000  # rows of one transaction
 
 Remove = Callable[[AdminScope, datetime, int], Awaitable[int]]
@@ -21,7 +22,7 @@ async def run_purge_loop(store: Store, days: int | None) -> None:
     if days is not None:
         age = timedelta(days=days)
         await periodic(
-            "old usage was not purged", lambda: purge(store, age), _EVERY_SECONDS, log=log, jitter=0, at_once=True
+            "old usage was not purged", lambda: purge(store, age), _EVERY_SECONDS, log=log, first=_FIRST_SECONDS
         )
 
 

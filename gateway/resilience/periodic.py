@@ -15,21 +15,25 @@ async def periodic(
     *,
     log: logging.Logger,
     jitter: float = 0.5,
-    at_once: bool = False,
+    first: float | None = None,
 ) -> None:
     """Run `work` every `every` seconds, give or take the fraction `jitter` of that, so that several gateways do so at
-    different times. `at_once` runs it before the first wait. Errors are logged as `failure`; the next run follows."""
-    wait = not at_once
+    different times, and for the first time within `first` seconds, if given: a rare job of a gateway that is often
+    restarted would otherwise never run. Errors are logged as `failure`; the next run follows."""
+    wait = _around(every, jitter) if first is None else random.uniform(0, first)  # noqa: S311
     while True:
-        if wait:
-            await asyncio.sleep(every * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311
-        wait = True
+        await asyncio.sleep(wait)
+        wait = _around(every, jitter)
         try:
             await work()
         except StoreError as error:
             log.warning("%s: %s", failure, error)
         except Exception:
             log.exception(failure)
+
+
+def _around(seconds: float, jitter: float) -> float:
+    return seconds * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
 
 
 async def run_write_loop(write: Callable[[], Awaitable[None]], interval: float) -> None:

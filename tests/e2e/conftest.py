@@ -52,7 +52,7 @@ def save_tokenizer(directory: Path, vocabulary: int) -> None:
     wrapped.save_pretrained(directory)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     root = tmp_path_factory.mktemp("model")
     model = make_model("llama", vocab_size=320)
@@ -62,7 +62,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return Tiny(model, root / "tiny-llama", adapters)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running = RunningServer(
         tmp_path_factory.mktemp("data"), "--model", str(tiny.base), LORAGATE_ENGINE__ADAPTER_SLOTS="2"
@@ -71,7 +71,7 @@ def server(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tenants(server: RunningServer, tiny: Tiny) -> Iterator[Tenants]:
     keys = [server.add_tenant(name) for name in ("acme", "globex")]
     with client(server.base_url, keys[0]) as acme, client(server.base_url, keys[1]) as globex:
