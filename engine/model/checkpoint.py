@@ -29,8 +29,7 @@ def locate(model: str, *, require_commit: bool = False) -> Path:
     path = Path(model).expanduser()
     if path.is_dir():
         return path
-    if path.is_absolute() or model.startswith("."):
-        raise ModelRejected(f"there is no folder {model}")
+    check_path(model)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -51,6 +50,13 @@ def locate(model: str, *, require_commit: bool = False) -> Path:
             "%s is at commit %s now; to serve no other, use --model %s@%s", model, folder.name, repository, folder.name
         )
     return folder
+
+
+def check_path(model: str) -> None:
+    """Raise ModelRejected if `model` is the path of a folder that does not exist."""
+    path = Path(model).expanduser()
+    if not path.is_dir() and (path.is_absolute() or model.startswith(".")):
+        raise ModelRejected(f"there is no folder {model}")
 
 
 def model_name(model: str) -> str:

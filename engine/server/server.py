@@ -21,7 +21,7 @@ from loragate.engine.client.frames import unbatch
 from loragate.engine.config import EngineConfig
 from loragate.engine.export.exporter import ExporterBusy
 from loragate.engine.export.merge import NotMergeable
-from loragate.engine.model.errors import ModelRejected
+from loragate.engine.model.errors import EXIT_REJECTED, ModelRejected
 from loragate.engine.runtime.interpreter import freeze_objects
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
@@ -35,7 +35,6 @@ from loragate.v1 import engine_pb2_grpc as pb_grpc
 
 log = logging.getLogger(__name__)
 
-EXIT_REJECTED = 2  # the model cannot be served: a restart would not help
 _EXIT_DIED = 70
 _LOAD_SECONDS = 0.25
 _PRELOADED = 64  # adapters whose sessions are known

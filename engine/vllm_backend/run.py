@@ -7,9 +7,9 @@ from functools import partial
 from itertools import count
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.model.errors import ModelRejected
+from loragate.engine.model.errors import EXIT_REJECTED, ModelRejected
 from loragate.engine.server.access import check_access
-from loragate.engine.server.server import EXIT_REJECTED, serve
+from loragate.engine.server.server import serve
 from loragate.engine.vllm_backend.attach import attach, check_options
 from loragate.engine.vllm_backend.backend import VllmBackend
 
