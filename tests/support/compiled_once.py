@@ -47,12 +47,15 @@ def _kind(dialect: Any) -> tuple[Any, ...]:
 
 def _share_tls_context() -> None:
     original = httpx._config.create_ssl_context
-    default = functools.cache(original)
+
+    @functools.cache
+    def default(trust_env: bool, cert_file: str | None, cert_dir: str | None) -> Any:
+        return original(trust_env=trust_env)  # reads both variables
 
     def create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
-        named = trust_env and (os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"))
-        if verify is True and cert is None and not named:
-            return default(trust_env=trust_env)
+        if verify is True and cert is None:
+            named = (os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")) if trust_env else (None, None)
+            return default(trust_env, *named)
         return original(verify, cert, trust_env)
 
     for module in (httpx._config, httpx._transports.default):
