@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
 
-FAST = {"gemma3_text", "gpt2", "gpt_oss", "llama", "mixtral", "qwen3", "llama, tied", "llama, untied"}  # architectures
+FAST = {"gemma3_text", "gpt2", "gpt_oss", "llama", "mixtral", "qwen3", "llama, tied"}  # architectures
 NEW_TOKENS = 8
 INVOCATION = [7, 3]
 HALF_OF_THE_VOCABULARY = random.Random(0).sample(range(VOCABULARY), VOCABULARY // 2)

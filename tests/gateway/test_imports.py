@@ -1,5 +1,5 @@
-"""Modules that a gateway process must not load: torch costs seconds and hundreds of megabytes, and the exporter of traces
-is for gateways that have a collector."""
+"""Modules that a gateway process must not load: torch, which costs seconds and hundreds of megabytes, and the exporter
+of traces, which is for gateways that have a collector."""
 
 import subprocess
 import sys

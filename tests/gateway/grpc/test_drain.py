@@ -78,6 +78,7 @@ async def test_the_deadline_ends_calls_with_a_typed_error(
         assert {await engine.aborted.get() for _ in range(2)} == {submit.request_id for submit in engine.submits}
 
 
+@pytest.mark.long  # as tests/gateway/http/test_drain.py does
 async def test_a_second_signal_ends_at_once(listening: GatewayConfig, engine: StubEngine, tenants: Tenants) -> None:
     engine.pause_after = 1
     async with (
