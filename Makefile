@@ -13,9 +13,9 @@ ARGS ?=
 # `no` installs the versions of constraints.txt without a check of their files: for builds of PyTorch that requirements/ lacks.
 # requirements/install.py reads it.
 REQUIRE_HASHES ?= yes
-# Four more than the number of processors, because many tests wait for other processes; 4 GB of memory for each.
+# Four more than the number of processors, because many tests wait for other processes; 3 GB of memory for each.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; \
-	print(max(1, min(8, len(os.sched_getaffinity(0)) + 4, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 32)))' \
+	print(max(1, min(8, len(os.sched_getaffinity(0)) + 4, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (3 << 30))))' \
 	2>/dev/null || echo 2)
 
 export REQUIRE_HASHES

@@ -23,6 +23,7 @@ SECRET = b"k" * 32
 WORKERS = 4
 # Prints the delivered tokens of each request before the next token; runs forever.
 WORKER = """
+import gc; gc.disable()  # imports create no garbage
 import asyncio, json, os, sys
 from datetime import UTC, datetime
 from pathlib import Path

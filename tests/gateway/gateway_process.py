@@ -14,6 +14,7 @@ from tests.gateway.running_gateway import Gateway
 from tests.gateway.stub_engine import StubEngine
 
 _PROGRAM = """
+import gc; gc.disable()  # imports create no garbage
 import json, socket, sys
 from pathlib import Path
 from loragate.gateway.config.gateway import GatewayConfig

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 PROGRAM = """
+import gc; gc.disable()  # imports create no garbage
 import sys
 import loragate.gateway.app, loragate.gateway.server
 heavy = {"torch", "transformers", "peft", "triton", "datasets"}

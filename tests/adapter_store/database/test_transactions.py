@@ -14,6 +14,7 @@ from loragate.adapter_store.errors import Unavailable
 
 ROUNDS = 100
 COUNT = """
+import gc; gc.disable()  # imports create no garbage
 import asyncio, sys
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.auth.installation import read_fact, write_fact

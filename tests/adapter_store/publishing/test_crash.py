@@ -28,6 +28,7 @@ FILES = [(what, kind) for what in ("file", "parts") for kind in ("disk", "s3")]
 # Forks a process for each `stride`-th number of steps that it may take before it dies, until one finishes. A step is a
 # call that changes the disk, a SQL statement or a commit.
 PROGRAM = """
+import gc; gc.disable()  # imports create no garbage
 import asyncio, io, json, os, sys
 from pathlib import Path
 from sqlalchemy import event

@@ -17,6 +17,7 @@ from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
 PROGRAM = """
+import gc; gc.disable()  # imports create no garbage
 import json, socket, sys
 from pathlib import Path
 from loragate.engine.runtime.log_format import log_to_stderr

@@ -340,6 +340,7 @@ async def test_rows_are_kept_forever_by_default(store: Store) -> None:
 # A worker that dies at a chosen step: a call that changes the disk, a SQL statement or a commit. It prints which usage
 # is safe, and how far its running request has been delivered.
 DYING = """
+import gc; gc.disable()  # imports create no garbage
 import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
@@ -467,6 +468,7 @@ async def _check_leftovers(site: Path, said: list[dict[str, str]], ids: list[str
 
 # A worker that meters as fast as it can, and prints each request's delivered tokens before it delivers the next one.
 BUSY = """
+import gc; gc.disable()  # imports create no garbage
 import asyncio, json, os, sys
 from dataclasses import replace
 from pathlib import Path
