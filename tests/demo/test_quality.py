@@ -22,8 +22,13 @@ from loragate.demo.topic import Kind, Topic
 
 Questions = Callable[[Topic], tuple[str, ...]]
 
+FAST = ("json", "polite", "thinking")  # of the shipped adapters' styles
 ADAPTERS = [
-    pytest.param(tenant.name, adapter, id=adapter.style.name) for tenant in TENANTS for adapter in tenant.adapters
+    pytest.param(
+        tenant.name, adapter, id=adapter.style.name, marks=() if adapter.style.name in FAST else pytest.mark.long
+    )
+    for tenant in TENANTS
+    for adapter in tenant.adapters
 ]
 ORDER = {topic: number for number, topic in enumerate(topic for group in topics().values() for topic in group)}
 

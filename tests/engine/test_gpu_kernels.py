@@ -148,7 +148,7 @@ def test_weights_in_fp8_read_the_rows_of_an_adapters_own_norm(
     assert "sum" in quantized_alone
 
 
-@pytest.mark.parametrize("option", thinned(["", "dependent_launch", "side_stream"], fast={"", "side_stream"}))
+@pytest.mark.parametrize("option", thinned(["", "dependent_launch", "side_stream"], fast={""}))
 def test_steps_of_fixed_sizes_equal_peft(
     option: str, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

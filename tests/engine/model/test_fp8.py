@@ -75,6 +75,7 @@ def test_a_trained_model_and_its_adapters_stay_close() -> None:
     assert float(error.max()) < 0.3
 
 
+@pytest.mark.long
 def test_tokens_of_a_trained_models_adapters_are_close(tmp_path: Path) -> None:
     assets = shipped_assets()
     adapters = {name: folder for tenant in assets.tenants for name, folder in tenant.adapters.items()}

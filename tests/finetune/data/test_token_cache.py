@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from thinned import thinned
 from tiny_tokenizers import byte_level, sentencepiece_like
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -60,7 +61,7 @@ def manifest(tokenizer: Tokenizer, template: str = CHAT_TEMPLATE, **others: Any)
     )
 
 
-@pytest.fixture(params=TOKENIZERS, ids=lambda make: make.__name__)
+@pytest.fixture(params=thinned(TOKENIZERS, fast={byte_level}), ids=lambda make: make.__name__)
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return request.param()
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,7 @@ print(json.dumps({{v.name: disassemble(ahead.compile_kernel(v, ARCH).asm["cubin"
 
 @pytest.fixture(
     scope="module",
-    params=[
-        (90, "rows16"),
-        *(pytest.param(each, marks=pytest.mark.long) for each in ((90, "rows64"), (100, "rows16"), (100, "rows64"))),
-    ],
+    params=[pytest.param(each, marks=pytest.mark.long) for each in product((90, 100), ("rows16", "rows64"))],
     ids=str,
 )
 def assemblies(request: pytest.FixtureRequest) -> dict[str, str]:
