@@ -14,16 +14,17 @@ async def periodic(
     every: float,
     *,
     log: logging.Logger,
-    jitter: float = 0.5,
     first: float | None = None,
 ) -> None:
-    """Run `work` every `every` seconds, give or take the fraction `jitter` of that, so that several gateways do so at
-    different times, and for the first time within `first` seconds, if given: a rare job of a gateway that is often
-    restarted would otherwise never run. Errors are logged as `failure`; the next run follows."""
-    wait = _around(every, jitter) if first is None else random.uniform(0, first)  # noqa: S311
+    """Run `work` every `every` seconds, give or take half of that, so that several gateways do so at different times.
+
+    It runs for the first time within `first` seconds, if given: a rare job of a gateway that is often restarted would
+    otherwise never run. Errors are logged as `failure`; the next run follows.
+    """
+    wait = _around(every) if first is None else random.uniform(0, first)  # noqa: S311
     while True:
         await asyncio.sleep(wait)
-        wait = _around(every, jitter)
+        wait = _around(every)
         try:
             await work()
         except StoreError as error:
@@ -32,8 +33,8 @@ async def periodic(
             log.exception(failure)
 
 
-def _around(seconds: float, jitter: float) -> float:
-    return seconds * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
+def _around(seconds: float) -> float:
+    return seconds * random.uniform(0.5, 1.5)  # noqa: S311
 
 
 async def run_write_loop(write: Callable[[], Awaitable[None]], interval: float) -> None:
