@@ -9,18 +9,15 @@ accepted beside it.
 
 import argparse
 import dataclasses
-import logging
 import os
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from loragate.engine.config import EngineConfig
 from loragate.engine.model.checkpoint import check_path
-from loragate.engine.model.errors import EXIT_REJECTED, ModelRejected
+from loragate.engine.model.errors import exit_if_rejected
 from loragate.engine.runtime.log_format import log_to_stderr
 from loragate.engine.server.access import check_access
-
-log = logging.getLogger(__name__)
 
 _VARIABLE = "LORAGATE_ENGINE_SECRET"
 _PREVIOUS_VARIABLE = "LORAGATE_PREVIOUS_ENGINE_SECRETS"
@@ -71,11 +68,8 @@ def check_backend(config: EngineConfig) -> None:
 def run(config: EngineConfig) -> None:
     """Serve with the backend that the configuration names. Only what that backend needs is imported, and nothing for a
     model that does not exist."""
-    try:
+    with exit_if_rejected():
         check_path(config.model)
-    except ModelRejected as error:
-        log.error("%s", error)
-        raise SystemExit(EXIT_REJECTED) from error
     if config.backend == "vllm":
         from loragate.engine.vllm_backend.run import run as run_backend
     else:

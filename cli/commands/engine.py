@@ -105,6 +105,8 @@ def engine(
         tls_client_ca=settings.tls_client_ca,
     )
 
+    from loragate.engine.model.checkpoint import check_path
+    from loragate.engine.model.errors import exit_if_rejected
     from loragate.engine.server.access import check_access
 
     try:
@@ -115,6 +117,8 @@ def engine(
         from loragate.cli.standalone.vllm_engine import run_in_vllm
 
         run_in_vllm(engine_config, settings.engine.vllm_python, settings.log_format)
+    with exit_if_rejected():
+        check_path(engine_config.model)  # before the libraries are imported, which takes seconds
     with without_collection():
         from loragate.engine.server.server import run
 

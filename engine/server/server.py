@@ -21,7 +21,7 @@ from loragate.engine.client.frames import unbatch
 from loragate.engine.config import EngineConfig
 from loragate.engine.export.exporter import ExporterBusy
 from loragate.engine.export.merge import NotMergeable
-from loragate.engine.model.errors import EXIT_REJECTED, ModelRejected
+from loragate.engine.model.errors import exit_if_rejected
 from loragate.engine.runtime.interpreter import freeze_objects
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
@@ -191,11 +191,8 @@ def run(config: EngineConfig) -> None:
     from loragate.engine.startup.build import load
 
     check_access(config)
-    try:
+    with exit_if_rejected():
         loaded = load(config)
-    except ModelRejected as error:
-        log.error("%s", error)
-        raise SystemExit(EXIT_REJECTED) from error
     freeze_objects()
     asyncio.run(serve(partial(NativeBackend, loaded, config), config))
 

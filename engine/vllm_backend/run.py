@@ -1,19 +1,16 @@
 """The engine process with vLLM as its backend. It runs in vLLM's environment."""
 
 import asyncio
-import logging
 import os
 from functools import partial
 from itertools import count
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.model.errors import EXIT_REJECTED, ModelRejected
+from loragate.engine.model.errors import exit_if_rejected
 from loragate.engine.server.access import check_access
 from loragate.engine.server.server import serve
 from loragate.engine.vllm_backend.attach import attach, check_options
 from loragate.engine.vllm_backend.backend import VllmBackend
-
-log = logging.getLogger(__name__)
 
 
 def run(config: EngineConfig) -> None:
@@ -25,11 +22,8 @@ def run(config: EngineConfig) -> None:
     check_options(config)
     if config.threads is not None:
         os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(config.threads)}
-    try:
+    with exit_if_rejected():
         asyncio.run(_serve(config))
-    except ModelRejected as error:
-        log.error("%s", error)
-        raise SystemExit(EXIT_REJECTED) from error
 
 
 async def _serve(config: EngineConfig) -> None:

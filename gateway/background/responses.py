@@ -12,18 +12,13 @@ from loragate.gateway.resilience.periodic import periodic
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 300.0
-_FIRST_SECONDS = 60.0
 _QUEUE_SECONDS = 15.0
 
 
 async def run_response_retention_loop(store: Store, metrics: ResponseMetrics) -> None:
     """Maintain stored responses periodically until cancelled."""
     await periodic(
-        "stored responses were not maintained",
-        lambda: maintain(store, metrics),
-        _EVERY_SECONDS,
-        log=log,
-        first=_FIRST_SECONDS,
+        "stored responses were not maintained", lambda: maintain(store, metrics), _EVERY_SECONDS, log=log, soon=True
     )
 
 

@@ -10,7 +10,6 @@ from loragate.gateway.resilience.periodic import periodic
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 3600.0
-_FIRST_SECONDS = 60.0
 
 
 async def run_retention_loop(store: Store, audit_days: int | None, job_event_days: int | None) -> None:
@@ -23,7 +22,7 @@ async def run_retention_loop(store: Store, audit_days: int | None, job_event_day
         if job_event_days is not None:
             await purge_job_events(store, timedelta(days=job_event_days))
 
-    await periodic("old rows were not removed", remove, _EVERY_SECONDS, log=log, first=_FIRST_SECONDS)
+    await periodic("old rows were not removed", remove, _EVERY_SECONDS, log=log, soon=True)
 
 
 async def purge_audit(store: Store, age: timedelta) -> int:

@@ -190,19 +190,16 @@ class TenantPipeline:
         observed = self.observed
         distinct = tuple({subject.name: subject for subject in subjects}.values())
         totals = await self._totals.fetch(self._tenant_id, distinct, now)
-        held = dict(observed.held)
-        first = list(islice(held.values(), _MAX_LEASES))
+        held = list(observed.held.values())
         restore = Restore(
             fresh=secrets.token_hex(8),
             usage=[*observed.usage(now), *totals],
-            leases=[lease.record for lease in first],
+            leases=[lease.record for lease in held[:_MAX_LEASES]],
             lifetime=LEASE_LIFETIME,
         )
         response = await self._backend.execute(self._tenant_id, observed.incarnation, [restore])
         observed.incarnation = response.incarnation
-        observed.unreported |= held
-        for lease in first:
-            observed.unreported.pop(lease.id, None)
+        observed.unreported |= {lease.id: lease for lease in held[_MAX_LEASES:]}
         await self._report_leases()
 
     async def _report_leases(self) -> None:

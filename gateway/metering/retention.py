@@ -11,7 +11,6 @@ from loragate.gateway.resilience.periodic import periodic
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 3600.0
-_FIRST_SECONDS = 60.0
 _BATCH = 1000  # rows of one transaction
 
 Remove = Callable[[AdminScope, datetime, int], Awaitable[int]]
@@ -21,9 +20,7 @@ async def run_purge_loop(store: Store, days: int | None) -> None:
     """Purge the ledger once an hour until cancelled; return at once if rows are kept for ever (None)."""
     if days is not None:
         age = timedelta(days=days)
-        await periodic(
-            "old usage was not purged", lambda: purge(store, age), _EVERY_SECONDS, log=log, first=_FIRST_SECONDS
-        )
+        await periodic("old usage was not purged", lambda: purge(store, age), _EVERY_SECONDS, log=log, soon=True)
 
 
 async def purge(store: Store, age: timedelta) -> int:

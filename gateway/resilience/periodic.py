@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from loragate.adapter_store.errors import StoreError
 
+_SOON_SECONDS = 60.0
+
 
 async def periodic(
     failure: str,
@@ -14,14 +16,14 @@ async def periodic(
     every: float,
     *,
     log: logging.Logger,
-    first: float | None = None,
+    soon: bool = False,
 ) -> None:
     """Run `work` every `every` seconds, give or take half of that, so that several gateways do so at different times.
 
-    It runs for the first time within `first` seconds, if given: a rare job of a gateway that is often restarted would
+    With `soon` it runs for the first time within a minute: a rare job of a gateway that is often restarted would
     otherwise never run. Errors are logged as `failure`; the next run follows.
     """
-    wait = _around(every) if first is None else random.uniform(0, first)  # noqa: S311
+    wait = random.uniform(0, _SOON_SECONDS) if soon else _around(every)  # noqa: S311
     while True:
         await asyncio.sleep(wait)
         wait = _around(every)

@@ -57,7 +57,10 @@ def check_lines(lines: list[str]) -> None:
 
 
 def few(line: str) -> int:
-    """Return how many narrow loads a thread may have: DoRA's scale and shift, of one column or, in wide tiles, two."""
+    """Return how many narrow loads a kernel may have: of biases, or of DoRA's scale and shift.
+
+    Two of expand's loops have the latter. In tiles of 256 columns they compute 128, one for each thread.
+    """
     return 4 if " n256 " in line else 2
 
 

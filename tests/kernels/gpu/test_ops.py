@@ -1,5 +1,6 @@
 """torch.compile accepts every kernel: there are no graph breaks, and declared shapes and mutations are right."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, filled_cache, options_on
 from torch import Tensor
 
+from loragate.kernels import gpu
 from loragate.kernels.attention_rows import DecodeRows, PrefillRows
 from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gated import Activation
@@ -186,3 +188,8 @@ def test_rotary_with_the_write(storage: torch.dtype | None) -> None:
     assert torch.equal(compiled(turn)(ours, query), turn(expected, query))
     for part, other in zip(ours.stored, expected.stored, strict=True):
         assert torch.equal(part, other)
+
+
+def test_without_triton_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)  # it cannot be imported, and `find_spec` does not find it
+    assert not gpu.available.__wrapped__()
