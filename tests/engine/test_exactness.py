@@ -66,9 +66,22 @@ def test_a_mixed_batch_equals_peft(case: Case) -> None:
             engine.wait_for(requests[i - 3], 2)
     for i, (request, prompt, name) in enumerate(zip(requests, prompts, names, strict=True)):
         engine.result(request)
-        expected = greedy(model, prompt, NEW_TOKENS + i % 3, name and adapters[name])
-        assert engine.tokens(request) == expected, (name, len(prompt))
+        found = engine.tokens(request)
+        expected = greedy(model, prompt, NEW_TOKENS + i % 3, name and adapters[name], draft=found)
+        assert found == expected, (name, len(prompt))
     assert engine.core.adapters.counters.evictions > 0, "more adapters than slots were to page"
+
+
+@some("llama", "mistral")
+def test_a_draft_changes_no_token_of_the_oracle(case: Case) -> None:
+    """The other tests give it the engine's tokens as a draft."""
+    model, adapters, _ = case
+    for prompt in ([7], list(range(3, 60))):
+        tokens = greedy(model, prompt, NEW_TOKENS, adapters["r8"])
+        other = [(token + 1) % VOCABULARY for token in tokens]
+        drafts = [tokens, [*tokens[:4], *other[4:]], other, tokens[:1], [*tokens[:-1], other[-1]], [*tokens, 3, 4]]
+        for draft in drafts:
+            assert greedy(model, prompt, NEW_TOKENS, adapters["r8"], draft) == tokens, draft
 
 
 @some("llama", "gemma3_text", "mixtral")
@@ -81,7 +94,8 @@ def test_neighbours_that_leave_change_nothing(case: Case) -> None:
         engine.wait_for(leaver, 1)
         engine.abort(leaver)
     engine.result(stayer)
-    assert engine.tokens(stayer) == greedy(model, prompts[3], 30, adapters["r8"])
+    found = engine.tokens(stayer)
+    assert found == greedy(model, prompts[3], 30, adapters["r8"], draft=found)
 
 
 @some("llama", "gemma3_text")
@@ -96,10 +110,12 @@ def test_batches_and_what_preempts_them_equal_peft(case: Case) -> None:
     chats = [engine.submit(p, name, max_tokens=NEW_TOKENS) for p, name in zip(prompts[3:10], names[4:11], strict=True)]
     for request, prompt, name in zip(chats, prompts[3:10], names[4:11], strict=True):
         engine.result(request)
-        assert engine.tokens(request) == greedy(model, prompt, NEW_TOKENS, name and adapters[name])
+        found = engine.tokens(request)
+        assert found == greedy(model, prompt, NEW_TOKENS, name and adapters[name], draft=found)
     for request, prompt, name in zip(lines, prompts, names, strict=True):
         engine.result(request)
-        assert engine.tokens(request) == greedy(model, prompt, 20, name and adapters[name]), (name, len(prompt))
+        found = engine.tokens(request)
+        assert found == greedy(model, prompt, 20, name and adapters[name], draft=found), (name, len(prompt))
     assert engine.core.scheduler.preemptions > before
 
 
@@ -117,12 +133,13 @@ def test_embeddings_equal_peft_in_batches_with_generation(case: Case) -> None:
         output = engine.result(request)[-1]
         adapter = name and adapters[name]
         if way is None:
-            assert engine.tokens(request) == greedy(model, prompt, NEW_TOKENS, adapter), (name, len(prompt))
+            found = engine.tokens(request)
+            assert found == greedy(model, prompt, NEW_TOKENS, adapter, draft=found), (name, len(prompt))
         else:
             states = final_states(model, prompt, adapter)
             expected = states[-1] if way is Pooling.LAST else states.mean(dim=0)
-            found = torch.tensor(output.embedding)
-            assert (found - expected).norm() < 1e-4 * expected.norm(), (way, name, len(prompt))
+            vector = torch.tensor(output.embedding)
+            assert (vector - expected).norm() < 1e-4 * expected.norm(), (way, name, len(prompt))
 
 
 @pytest.mark.long
@@ -138,6 +155,7 @@ def test_prompt_logprobs_equal_pefts_in_batches_with_generation(case: Case) -> N
     for request, prompt, name, top in zip(requests, prompts, names, tops, strict=True):
         outputs, adapter = engine.result(request), name and adapters[name]
         if top is None:
-            assert engine.tokens(request) == greedy(model, prompt, NEW_TOKENS, adapter), (name, len(prompt))
+            found = engine.tokens(request)
+            assert found == greedy(model, prompt, NEW_TOKENS, adapter, draft=found), (name, len(prompt))
         else:
             check(scored_prompt(outputs), prompt, prompt_logprobs(model, prompt, adapter), top, ROUNDING)

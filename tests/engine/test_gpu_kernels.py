@@ -229,7 +229,8 @@ def check(
         for request in requests:
             engine.result(request)
         for request, prompt, name in zip(requests, prompts, names, strict=True):
-            assert engine.tokens(request) == greedy(expected or model, prompt, TOKENS, name and adapters[name]), name
+            found = engine.tokens(request)
+            assert found == greedy(expected or model, prompt, TOKENS, name and adapters[name], draft=found), name
     finally:
         engine.close()
     return engine

