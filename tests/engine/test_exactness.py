@@ -72,7 +72,7 @@ def test_a_mixed_batch_equals_peft(case: Case) -> None:
     assert engine.core.adapters.counters.evictions > 0, "more adapters than slots were to page"
 
 
-@some("llama", "mistral")
+@some("llama")
 def test_a_draft_changes_no_token_of_the_oracle(case: Case) -> None:
     """The other tests give it the engine's tokens as a draft."""
     model, adapters, _ = case
@@ -98,7 +98,7 @@ def test_neighbours_that_leave_change_nothing(case: Case) -> None:
     assert found == greedy(model, prompts[3], 30, adapters["r8"], draft=found)
 
 
-@some("llama", "gemma3_text")
+@some("llama")
 def test_batches_and_what_preempts_them_equal_peft(case: Case) -> None:
     model, adapters, engine = case
     prompts = _prompts(14)

@@ -120,7 +120,8 @@ def quantized_alone(launches: list[str], monkeypatch: pytest.MonkeyPatch) -> lis
     return before
 
 
-@pytest.mark.parametrize("played", thinned([False, True], fast={True}))
+@pytest.mark.long
+@pytest.mark.parametrize("played", [False, True])
 def test_weights_in_fp8_equal_peft_on_rounded_ones(
     played: bool, tmp_path: Path, launches: list[str], quantized_alone: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_steps_of_fixed_sizes_equal_peft(
     assert len({launches.count(each) for each in lora}) == 1
 
 
+@pytest.mark.long
 def test_long_segments_by_matmuls_equal_peft(tmp_path: Path, launches: list[str]) -> None:
     """Three prompts are shorter than the option says: their adapters, and all adapters while decoding, go through the
     kernels."""

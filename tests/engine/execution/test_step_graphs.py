@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scored_prompts import scored_prompt
+from thinned import thinned
 from tiny_models import VOCABULARY, add_adapter, greedy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -67,7 +68,7 @@ def make(tiny: Any, adapters: dict[str, Path], tmp_path_factory: pytest.TempPath
         engine.close()
 
 
-@pytest.fixture(scope="module", params=["off", "on"])
+@pytest.fixture(scope="module", params=thinned(["off", "on"], fast={"on"}))
 def engine(make: Make, request: pytest.FixtureRequest) -> LocalEngine:
     """Replays its own launches, and reads its tokens at once or late."""
     return make(lambda launches: launches, async_scheduling=request.param)

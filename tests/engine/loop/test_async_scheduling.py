@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from thinned import thinned
 from tiny_models import add_adapter, greedy
 
 from loragate.engine.execution.model_runner import LastTokens
@@ -48,7 +49,7 @@ CROWDED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=[False, True])
+@pytest.fixture(scope="module", params=thinned([False, True], fast={True}))
 def engines(
     tiny: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[tuple[LocalEngine, LocalEngine]]:

@@ -33,10 +33,10 @@ def at_rest(engine: LocalEngine) -> None:
 def test_one_slot_serves_b_between_many_a(start: Start, tiny) -> None:
     """With A, B, A, A, … a resident adapter does not overtake forever."""
     engine = start(adapter_slots=1, max_batch_size=4)
-    first = [engine.submit(PROMPT, "a", max_tokens=60) for _ in range(2)]
+    first = [engine.submit(PROMPT, "a", max_tokens=20) for _ in range(2)]
     engine.wait_for(first[0], 1)
     b = engine.submit(PROMPT, "b", max_tokens=4)
-    crowd = [engine.submit(PROMPT, "a", max_tokens=60) for _ in range(40)]
+    crowd = [engine.submit(PROMPT, "a", max_tokens=20) for _ in range(40)]
     engine.result(b)
     unserved = [request for request in crowd if not engine.tokens(request)]
     assert len(unserved) > 20, "b waited until nearly all later requests for a were through"

@@ -58,6 +58,7 @@ async def test_streams_finish_new_calls_are_rejected_exit_is_zero(
         assert await gateway.process.wait() == 0
 
 
+@pytest.mark.long
 async def test_the_deadline_ends_calls_with_a_typed_error(
     listening: GatewayConfig, engine: StubEngine, tenants: Tenants
 ) -> None:
