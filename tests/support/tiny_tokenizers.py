@@ -1,5 +1,7 @@
 """Small trained tokenizers, one of each family that grammars support."""
 
+import json
+
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = ["<pad>", "<s>", "</s>"]
@@ -40,7 +42,9 @@ def sentencepiece_like(size: int = 400) -> Tokenizer:
     )
     unigram.train_from_iterator(CORPUS[:2], trainer)
     pieces = [("<unk>", 0.0), *((token, 0.0) for token in SPECIAL), *((piece, -20.0) for piece in alphabet)]
-    learned = [(unigram.id_to_token(i), -float(i)) for i in range(1, unigram.get_vocab_size())]
+    scores = json.loads(unigram.to_str())["model"]["vocab"][1:]  # without <unk>; equal scores come in any order
+    ordered = sorted(scores, key=lambda each: (-round(each[1], 3), each[0]))
+    learned = [(piece, -float(i)) for i, (piece, _) in enumerate(ordered, start=1)]
     tokenizer = Tokenizer(models.Unigram(pieces + learned, unk_id=0, byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.decoder = decoders.Sequence(
