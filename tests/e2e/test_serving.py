@@ -140,6 +140,7 @@ def test_a_prompt_that_is_too_long(tenants) -> None:  # type: ignore[no-untyped-
     assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
+@pytest.mark.long
 def test_killing_the_engine_mid_stream_ends_the_stream_with_a_typed_error_and_it_comes_back(tenants, tiny) -> None:  # type: ignore[no-untyped-def]
     body = {"model": "a", "stream": True} | GREEDY | {"max_tokens": 490}
     events = []

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from state_machines import run_machine
 from tiny_models import add_adapter, greedy, make_model
 
 from loragate.engine.local import LocalEngine
@@ -148,15 +148,7 @@ def _run(world: tuple[Published, LocalEngine], examples: int, steps: int) -> Non
     class Machine(Paging):
         published, engine = world
 
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(Machine, examples, steps)
 
 
 def test_tokens_come_from_the_requested_version(world: tuple[Published, LocalEngine]) -> None:

@@ -7,10 +7,11 @@ tenant would have computed.
 from collections import Counter
 from typing import Any
 
+import pytest
 import torch
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from state_machines import run_machine
 
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.kv_cache.host_tier import KVHostTier
@@ -172,5 +173,11 @@ class Blocks(RuleBasedStateMachine):
         return [self.meanings.setdefault(each, float(len(self.meanings) + 1)) for each in whole][start:]
 
 
-Blocks.TestCase.settings = settings(max_examples=150)
-TestBlocks = Blocks.TestCase
+def test_any_order_of_steps() -> None:
+    run_machine(Blocks, examples=60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_any_order_of_steps_in_long_runs() -> None:
+    run_machine(Blocks, examples=1500)

@@ -3,9 +3,10 @@
 import itertools
 from typing import Any
 
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from state_machines import run_machine
 from stepping import BLOCK, Stepping
 
 from loragate.engine.sequence.sequence import Sequence
@@ -117,5 +118,11 @@ class Scheduling(RuleBasedStateMachine):
         self.alive.remove(sequence)
 
 
-TestScheduling = Scheduling.TestCase
-TestScheduling.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+def test_any_requests_in_any_order() -> None:
+    run_machine(Scheduling, examples=40, steps=40)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_any_requests_in_any_order_in_long_runs() -> None:
+    run_machine(Scheduling, examples=1000, steps=60)

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import BinaryIO
 
+import pytest
+
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
 from tests.gateway.gateway_process import connections
@@ -146,6 +148,7 @@ async def test_a_second_signal_ends_at_once(
         assert await gateway.process.wait() == 0
 
 
+@pytest.mark.long
 async def test_an_idle_gateway_stops(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
     async with process(config, engine, tenants, drain_seconds=3600) as gateway:
         gateway.signal()

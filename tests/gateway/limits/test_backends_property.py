@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from redis_server import RedisServer
+from state_machines import run_machine
+from thinned import thinned
 
 from loragate.gateway.limits.backend import MICROSECONDS, WINDOW
 from loragate.gateway.limits.subject import Subject
@@ -171,7 +172,7 @@ class Backends(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-def test_backends(kind: BackendKind, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("examples", thinned([20, 400], fast={20}))
+def test_backends(kind: BackendKind, examples: int, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue("redis_server") if kind == "redis" else None
-    steps = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(lambda: Backends(kind, server), settings=steps)
+    run_machine(lambda: Backends(kind, server), examples, steps=40)
