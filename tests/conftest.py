@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(HangWatch())
-    config.pluginmanager.register(ForkedWorkers(_scope))
+    config.pluginmanager.register(ForkedWorkers(_scope, _computes))
 
 
 def pytest_collection_finish() -> None:
@@ -79,14 +79,27 @@ def pytest_sessionfinish() -> None:
 
 # The folders with the longest tests, which start first: otherwise one process runs them at the end, alone.
 _FIRST = ("e2e", "finetune", "panel", "cli", "faults", "attacks", "demo")
+# The folders whose tests compute and do not wait for other processes. They run last, in fewer processes.
+_COMPUTING = ("engine", "trainer", "kernels", "peft_format")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def rank(item: pytest.Item) -> int:
-        folder = item.path.relative_to(_TESTS).parts[0]
-        return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+        folder = _folder(item)
+        if folder in _FIRST:
+            return _FIRST.index(folder)
+        return len(_FIRST) + (1 + _COMPUTING.index(folder) if folder in _COMPUTING else 0)
 
     items.sort(key=rank)
+
+
+def _folder(item: pytest.Item) -> str:
+    """Return the folder in tests/ that has the test."""
+    return item.path.relative_to(_TESTS).parts[0]
+
+
+def _computes(item: pytest.Item) -> bool:
+    return _folder(item) in _COMPUTING
 
 
 def _scope(item: pytest.Item) -> str:

@@ -9,6 +9,7 @@ import torch
 from mixed_batches import check_mixed_batch, load
 from moe_adapters import ADAPTERS
 from quantized_checkpoints import save_compressed, save_compressed_mixture, save_fp8, save_mxfp4, set_quantization
+from thinned import thinned
 from tiny_models import add_adapter, make_model
 from torch import nn
 from transformers import CompressedTensorsConfig, FineGrainedFP8Config, PreTrainedModel
@@ -51,7 +52,7 @@ def compressed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
     return compressed
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", thinned(SCHEMES, fast={"W4A16 asymmetric", "FP8 static", "mixed"}))
 def test_compressed_tensors(
     scheme: str,
     compressed: Callable[[str], Path],

@@ -23,10 +23,21 @@ from loragate.finetune.worker.workspace_cleanup import clean_up
 from tests.finetune.worker_world import World, chats, ended, the_curve
 
 
+async def test_from_a_file_to_an_adapter(world: World) -> None:
+    """The job is metered and priced."""
+    await check_from_a_file_to_an_adapter(world)
+
+
+@pytest.mark.long
 async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world: World) -> None:
-    """Both are metered and priced."""
+    await check_from_a_file_to_an_adapter(world, further=True)
+
+
+async def check_from_a_file_to_an_adapter(world: World, *, further: bool = False) -> None:
+    """Train an adapter and check all that is recorded of it; with `further`, train another that starts from it."""
     file = await world.file(*chats(16))
     job = await world.job(file)
+    second = None
     async with world.working(training_prices={None: 7}):
         done = await world.until(job, ended)
         assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
@@ -38,14 +49,13 @@ async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world:
             adapter = await scope.adapters.get(f"poet-{tail}")
             version = await scope.adapters.version(f"poet-{tail}", adapter.latest_version)
             checkpoints = (await scope.jobs.checkpoints(job.id)).items
-        start = JobStart(adapter.id, adapter.name, version.version, version.digest)
-        before = await world.usage()
-        further = await world.until(await world.job(file, start, n_epochs=1), ended)
+        used = await world.usage()
+        if further:
+            start = JobStart(adapter.id, adapter.name, version.version, version.digest)
+            second = await world.until(await world.job(file, start, n_epochs=1), ended)
         await world.nothing_left()
     await check_checkpoints(adapter, checkpoints, done)
-    check_usage(before, done)
-    check_usage(await world.usage(), done, further)
-    assert before.training_ms < (await world.usage()).training_ms
+    check_usage(used, done)
     config = json.loads((await world.store.open_adapter(world.tenant.id, version.digest)).config_json)
     assert config["base_model_name_or_path"] == world.manifest.model_id, "the path is not disclosed"
     assert version.lineage.source == job.id
@@ -55,13 +65,17 @@ async def test_from_a_file_to_an_adapter_and_to_a_job_that_starts_from_it(world:
     assert list(curve) == list(range(1, 17))
     assert curve[16] < curve[1]
     assert len(await world.messages(job, "metrics")) == 16
+    if second is None:
+        return
 
-    assert (further.status, further.error) == (JobStatus.SUCCEEDED, None)
-    assert (await the_curve(world, further))[1] < (curve[1] + curve[16]) / 2, "it restarted"
+    assert (second.status, second.error) == (JobStatus.SUCCEEDED, None)
+    assert (await the_curve(world, second))[1] < (curve[1] + curve[16]) / 2, "it restarted"
     async with world.store.tenant(world.tenant.id) as scope:
-        second = await scope.adapters.version(f"poet-{further.id[-8:]}", 1)
-    assert second.lineage.notes == f"Continues poet-{tail}:4 ({version.digest})."
-    assert second.rank == version.rank
+        continued = await scope.adapters.version(f"poet-{second.id[-8:]}", 1)
+    assert continued.lineage.notes == f"Continues poet-{tail}:4 ({version.digest})."
+    assert continued.rank == version.rank
+    check_usage(await world.usage(), done, second)
+    assert used.training_ms < (await world.usage()).training_ms
 
 
 def check_usage(sums: UsageSums, *jobs: Job) -> None:
