@@ -59,7 +59,9 @@ class Gateway:
 
     def http(self, key: str | None = None) -> httpx.AsyncClient:
         headers = {"authorization": f"Bearer {key or self.key}"}
-        return httpx.AsyncClient(base_url=self.base_url, headers=headers, timeout=30, verify=self.verify)
+        # A request on an idle connection fails if it meets the end of `stall_seconds`.
+        limits = httpx.Limits(keepalive_expiry=min(5.0, self.config.stall_seconds / 2))
+        return httpx.AsyncClient(base_url=self.base_url, headers=headers, timeout=30, verify=self.verify, limits=limits)
 
     def admin(self) -> httpx.AsyncClient:
         return self.http(ADMIN_KEY)
