@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,11 @@ class World:
     config: TrainerConfig
     manifest: engine_pb2.Manifest
     tenants: Sequence[str]  # their ids
+    computes: list[Compute] = field(default_factory=list)  # of all loops since the last `forget`
 
     def loop(self, name: str = "t1", **options: Any) -> TrainerLoop:
         compute = Compute(self.trainer, options.pop("max_bytes", self.config.max_bytes))
+        self.computes.append(compute)
         config = TrainerConfig(**{**vars(self.config), "name": name, **options})
         snapshots = Snapshots(self.store, compute)
         adapters = AdapterStorage(self.store, self.manifest, no_probe, lambda *_: None)
@@ -65,7 +67,9 @@ class World:
             self.forget()
 
     def forget(self) -> None:
-        """Lose the trainer's memory, as a process does that dies."""
+        """Lose the trainer's memory, as a process does that dies, and with it the steps that its threads compute."""
+        while self.computes:
+            self.computes.pop().close()
         for run_id in self.trainer.run_ids:
             self.trainer.unload(run_id)
 
