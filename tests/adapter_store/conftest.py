@@ -5,7 +5,6 @@ Both servers belong to the tests: Postgres where its binaries are installed, S3 
 
 import asyncio
 import io
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 import orjson
 import pytest
 from fsspec.core import url_to_fs
+from migrated_sqlite import migrated_sqlite
 from private_postgres import PostgresServer, private_postgres
 from s3_server import S3Server, s3_server
 from safetensors.numpy import save
@@ -87,37 +87,50 @@ async def empty_database_url(backend: str, request: pytest.FixtureRequest, tmp_p
 
 
 @pytest.fixture(scope="session")
-def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated file to copy: migrating for each test would take most of the time."""
-    path = tmp_path_factory.mktemp("sqlite") / "store.db"
-    asyncio.run(upgrade(f"sqlite:///{path}"))
-    return path
-
-
-@pytest.fixture(scope="session")
 def migrated_postgres(postgres_server: PostgresServer) -> PostgresServer:
-    """A server with a migrated database `template` to copy."""
+    """A server with a migrated database `template` to copy, and a copy, `reused`, to restore."""
 
     async def migrate() -> None:
         await postgres_server.run("CREATE DATABASE template")
         await upgrade(postgres_server.url("template"))
+        await postgres_server.run("CREATE DATABASE reused TEMPLATE template")
+        await postgres_server.run(_KEEP_ROWS, "reused")
 
     asyncio.run(migrate())
     return postgres_server
 
 
-@pytest.fixture
-def migrated(backend: str, request: pytest.FixtureRequest) -> Path | PostgresServer:
-    origin: Path | PostgresServer = request.getfixturevalue(f"migrated_{backend}")
-    return origin
+# Restoring the rows of a migrated database takes milliseconds, copying the database a tenth of a second of the kernel's
+# time.
+_FOR_EACH_TABLE = """
+DO $$ DECLARE table_name text; BEGIN
+    FOR table_name IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace LOOP
+        EXECUTE format('{}', table_name);
+    END LOOP;
+END $$;
+"""
+_KEEP_ROWS = "CREATE SCHEMA kept;" + _FOR_EACH_TABLE.format("CREATE TABLE kept.%1$I AS TABLE public.%1$I")
+_RESTORE_ROWS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'reused' AND pid <> pg_backend_pid();"
+    "SET session_replication_role = replica;"  # neither foreign keys nor the trigger that protects the audit log
+    + _FOR_EACH_TABLE.format("DELETE FROM public.%1$I; INSERT INTO public.%1$I TABLE kept.%1$I")
+)
 
 
 @pytest.fixture
-async def database_url(migrated: Path | PostgresServer, tmp_path: Path) -> str:
-    """The URL of a migrated database."""
-    if isinstance(migrated, Path):
-        shutil.copy(migrated, tmp_path / "store.db")
-        return f"sqlite:///{tmp_path / 'store.db'}"
+def migrated(backend: str, request: pytest.FixtureRequest) -> PostgresServer | None:
+    """The server with a migrated database; None for SQLite."""
+    return request.getfixturevalue("migrated_postgres") if backend == "postgres" else None
+
+
+@pytest.fixture
+async def database_url(migrated: PostgresServer | None, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a migrated database. A test that changes its tables is marked `migrates`."""
+    if migrated is None:
+        return await migrated_sqlite(tmp_path)
+    if request.node.get_closest_marker("migrates") is None:
+        await migrated.run(_RESTORE_ROWS, "reused")
+        return migrated.url("reused")
     await migrated.run("DROP DATABASE IF EXISTS store WITH (FORCE)")
     await migrated.run("CREATE DATABASE store TEMPLATE template")
     return migrated.url("store")
@@ -145,10 +158,9 @@ def blob_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> st
 
 
 @pytest.fixture
-async def s3_store(migrated_sqlite: Path, blob_url_in_s3: str, tmp_path: Path) -> AsyncIterator[Store]:
+async def s3_store(blob_url_in_s3: str, tmp_path: Path) -> AsyncIterator[Store]:
     """A store for tests of S3; its database is SQLite."""
-    shutil.copy(migrated_sqlite, tmp_path / "store.db")
-    opened = await Store.open(f"sqlite:///{tmp_path / 'store.db'}", blob_url_in_s3, SECRET_KEY)
+    opened = await Store.open(await migrated_sqlite(tmp_path), blob_url_in_s3, SECRET_KEY)
     try:
         yield opened
     finally:

@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from migrated_sqlite import migrated_sqlite
 
-from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.engine.config import EngineConfig
 from loragate.engine.startup.build import load
@@ -27,9 +27,7 @@ def manifest(base: Path) -> pb.Manifest:
 
 @pytest.fixture
 async def world(base: Path, manifest: pb.Manifest, tmp_path: Path) -> AsyncIterator[World]:
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    await upgrade(url)
-    store = await Store.open(url, str(tmp_path / "blobs"), SECRET_KEY)
+    store = await Store.open(await migrated_sqlite(tmp_path), str(tmp_path / "blobs"), SECRET_KEY)
     await store.publish_manifest(manifest)
     async with store.admin(write=True) as admin:
         tenant = await admin.tenants.create("Acme & Co.")

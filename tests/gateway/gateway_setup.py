@@ -1,6 +1,5 @@
 """The configuration, database and tenants that a test gateway needs before it starts."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -8,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from migrated_sqlite import migrated_sqlite, prepared_folder
 from tokenizers import Tokenizer
 
-from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
@@ -31,29 +30,20 @@ async def stub_engine(tokenizer: Tokenizer, **of_manifest: Any) -> AsyncIterator
             await stub.kill()
 
 
-_folders = tempfile.TemporaryDirectory(prefix="lg-prepared-")  # removed with the process that made it
 _SECRET_KEY = b"a secret key for the tests"
 _tenants: tuple[str, str, str] | None = None  # of the database that has some
-
-
-def _folder() -> Path:
-    """Return a folder of this process, which may be a fork of the one that imported this module."""
-    folder = Path(_folders.name, str(os.getpid()))
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
     """Return a configuration with a new database in `folder`, copied, because creating one takes longer than most
     tests.
     """
-    empty = _folder() / "empty.db"
+    empty = prepared_folder() / "empty.db"
     if not empty.exists():
-        url = f"sqlite+aiosqlite:///{empty}.new"
-        await upgrade(url)
+        url = await migrated_sqlite(prepared_folder())
         # Opened once, so that it has the facts that the first start writes: all copies make and accept the same keys.
         await (await Store.open(url, (folder / "blobs").as_uri(), _SECRET_KEY)).close()
-        Path(f"{empty}.new").rename(empty)
+        (prepared_folder() / "store.db").rename(empty)
     shutil.copy(empty, folder / "loragate.db")
     return _config(folder, engine.target)
 
@@ -85,7 +75,7 @@ async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
     global _tenants
     if not _is_empty(config):
         return await _add_tenants(config)
-    with_tenants = _folder() / "tenants.db"
+    with_tenants = prepared_folder() / "tenants.db"
     if _tenants is None:
         _tenants = await _add_tenants(config)
         shutil.copy(config.data_dir / "loragate.db", with_tenants)
@@ -95,7 +85,7 @@ async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
 
 def _is_empty(config: GatewayConfig) -> bool:
     """Return whether its database is the copy that `new_config` made, without changes."""
-    file, empty = config.data_dir / "loragate.db", _folder() / "empty.db"
+    file, empty = config.data_dir / "loragate.db", prepared_folder() / "empty.db"
     ours = config.database_url == f"sqlite+aiosqlite:///{file}" and config.secret_key == _SECRET_KEY
     return ours and file.read_bytes() == empty.read_bytes()
 

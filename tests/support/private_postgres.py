@@ -27,8 +27,8 @@ class PostgresServer:
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={self.socket_directory}"
 
-    async def run(self, statement: str) -> None:
-        connection = await asyncpg.connect(user="postgres", database="postgres", host=str(self.socket_directory))
+    async def run(self, statement: str, database: str = "postgres") -> None:
+        connection = await asyncpg.connect(user="postgres", database=database, host=str(self.socket_directory))
         try:
             await connection.execute(statement)
         finally:

@@ -112,6 +112,7 @@ async def test_any_sequence_of_operations_on_an_adapter(world: Any, walk: list[A
     await _check(world, tenant, done)
 
 
+@pytest.mark.migrates
 async def test_the_migration_summarizes_existing_adapters(world: Any, database_url: str) -> None:
     for tenant in (world.acme, world.other):
         for seed, alias in ((0, "default"), (1, "default"), (2, "canary")):

@@ -210,6 +210,7 @@ def test_queried_tags_are_bounded(tags: tuple[str, ...]) -> None:
     assert rejected.value.param == "tag"
 
 
+@pytest.mark.migrates
 async def test_existing_adapters_are_found_after_the_migration(library: Any, database_url: str) -> None:
     await downgrade(database_url, "0007")
     await upgrade(database_url)

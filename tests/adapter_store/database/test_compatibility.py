@@ -23,6 +23,8 @@ from loragate.adapter_store.errors import SchemaMismatch, Unavailable
 from loragate.adapter_store.store import Store
 from tests.adapter_store.conftest import SECRET_KEY
 
+pytestmark = pytest.mark.migrates
+
 _FIRST_WITH_THE_RULE = "0025"
 _CONTRACTIONS = ("drop_column", "drop_table", "alter_column", "rename_table", "drop_constraint")
 

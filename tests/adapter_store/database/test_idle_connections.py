@@ -68,7 +68,7 @@ async def test_a_connection_closed_by_the_server_is_replaced(
 ) -> None:
     monkeypatch.setattr(module, "_TRUSTED_SECONDS", 3600.0)
     first = await _ask(database)
-    await postgres_server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'store'")
+    await postgres_server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'reused'")
     while not first.is_closed():
         await asyncio.sleep(0.01)
     assert await _ask(database) is not first

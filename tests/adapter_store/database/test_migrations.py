@@ -23,6 +23,8 @@ from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.record import UsageRecord, usage_id_at
 from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery
 
+pytestmark = pytest.mark.migrates
+
 
 async def _inspect(database_url: str, look: Any) -> Any:
     engine = create_engine(driver_url(database_url))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fsspec.core import url_to_fs
+from migrated_sqlite import migrated_sqlite
 from s3_server import S3Server
 from sqlalchemy import update
 from thinned import thinned
@@ -126,13 +127,12 @@ async def sites(
     kind: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
-    migrated_sqlite: Path,
     manifest: engine_pb2.Manifest,
 ) -> tuple[str, list[tuple[Path, str]]]:
     """A tenant's id, and many copies of one data directory with a base model, each with its blob store."""
     origin = tmp_path / "origin"
     origin.mkdir()
-    shutil.copy(migrated_sqlite, origin / "store.db")
+    await migrated_sqlite(origin)
     store = await _open((origin, str(origin / "blobs")))
     await store.publish_manifest(manifest)
     async with store.admin(write=True) as admin:

@@ -6,9 +6,9 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from migrated_sqlite import migrated_sqlite
 from sqlalchemy import select
 
-from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.jobs.job import JobRequest, JobStatus
 from loragate.adapter_store.jobs.queue import JobClaim
 from loragate.adapter_store.store import Store
@@ -20,8 +20,7 @@ REQUEST = JobRequest("supervised", "base", "file-1", None, {}, None, 7, {})
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    await upgrade(url)
+    url = await migrated_sqlite(tmp_path)
     opened = await Store.open(url, str(tmp_path / "blobs"), b"a secret key for the tests, 32+ bytes")
     yield opened
     await opened.close()

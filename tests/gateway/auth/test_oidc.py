@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -31,6 +32,12 @@ Key = RSAKey | ECKey
 
 def rsa(kid: str) -> RSAKey:
     return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"}, private=True)
+
+
+@cache
+def issuers_key() -> RSAKey:
+    """Return a key that the issuers of all tests have, because making one takes a fifth of a second."""
+    return rsa("first")
 
 
 @dataclass
@@ -61,7 +68,7 @@ class Issuer:
 
 @pytest.fixture
 def issuer() -> Any:
-    made = Issuer([rsa("first")])
+    made = Issuer([issuers_key()])
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from migrated_sqlite import migrated_sqlite
 
-from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import utc_now
@@ -35,9 +35,7 @@ SECRET = b"k" * 32
 
 @pytest.fixture
 async def database_url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path}/loragate.db"
-    await upgrade(url)
-    return url
+    return await migrated_sqlite(tmp_path)
 
 
 @pytest.fixture

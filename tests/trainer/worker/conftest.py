@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from migrated_sqlite import migrated_sqlite
 
-from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.engine.config import EngineConfig
 from loragate.engine.startup.build import load
@@ -37,9 +37,7 @@ def trainer(base: Path, engine_config: EngineConfig) -> Trainer:
 
 @pytest.fixture
 async def world(trainer: Trainer, manifest: engine_pb2.Manifest, tmp_path: Path) -> AsyncIterator[World]:
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    await upgrade(url)
-    store = await Store.open(url, str(tmp_path / "blobs"), SECRET_KEY)
+    store = await Store.open(await migrated_sqlite(tmp_path), str(tmp_path / "blobs"), SECRET_KEY)
     await store.publish_manifest(manifest)
     async with store.admin(write=True) as admin:
         tenants = [(await admin.tenants.create(name)).id for name in ("first", "second")]
