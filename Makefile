@@ -25,6 +25,8 @@ define install_tool
 @$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/$(2).txt
 endef
 
+build_site = @NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-long check proto site wheel lock constraints clean clean-all
 
@@ -42,7 +44,7 @@ test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" selects some
 test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
 	@exec $(BIN)/python -m pytest -m long $(ARGS)
 
-check: $(VENV)/.installed-dev ## Check formatting, lint, types and layers
+check: $(VENV)/.installed-dev ## Check formatting, lint, types, layers and the documentation
 	@echo "==> format"
 	@$(BIN)/ruff format --check .
 	@echo "==> lint"
@@ -55,13 +57,19 @@ check: $(VENV)/.installed-dev ## Check formatting, lint, types and layers
 		$(PARTS:%=-p loragate.%)
 	@echo "==> layers"
 	@$(BIN)/lint-imports --no-cache
+	@echo "==> documentation"
+	@$(MAKE) --no-print-directory build/site/index.html
 
 proto: $(PROTO_VENV)/.installed ## Regenerate the stubs from proto/*.proto
 	@cd proto && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I . \
 		--python_out=. --pyi_out=. --grpc_python_out=. loragate/v1/*.proto
 
 site: $(VENV)/.installed-dev ## Build the documentation as a site in build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(build_site)
+
+# Parts of the documentation are made from the program.
+build/site/index.html: $(VENV)/.installed-dev $(wildcard $(shell git ls-files ':!tests' 2>/dev/null))
+	$(build_site)
 
 wheel: $(VENV)/.installed-dev ## Build dist/*.whl and dist/*.cdx.json, the list of all that it depends on
 	@rm -rf build/lib build/bdist.*

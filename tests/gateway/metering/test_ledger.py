@@ -426,7 +426,7 @@ async def test_a_worker_that_dies_at_any_step_loses_no_delivered_token(tmp_path:
     for steps in range(80):
         site = tmp_path / str(steps)
         site.mkdir()
-        (site / "loragate.db").write_bytes((tmp_path / "loragate.db").read_bytes())
+        (site / "loragate.db").write_bytes((tmp_path / "store.db").read_bytes())
         sites.append(site)
     documents = [encode_record(record)[9:-1].decode() for record in records]
     job = {"secret": SECRET.decode(), "sites": [str(site) for site in sites], "records": documents}
