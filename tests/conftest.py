@@ -73,10 +73,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
-
-
 # The folders with the longest tests, which start first: otherwise one process runs them at the end, alone.
 _FIRST = ("e2e", "finetune", "panel", "cli", "faults", "attacks", "demo")
 # The folders whose tests compute and do not wait for other processes. They run last, in fewer processes.
