@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from thinned import thinned
 from tiny_tokenizers import byte_level
 from worded import EOS, PROMPT, VOCABULARY, Worded, regex, schema
 
@@ -88,7 +89,7 @@ def test_a_thought_may_end_before_its_budget(thinker: Worded) -> None:
     assert completed(thinker, thinking, regex("a"), temperature=0, **toward(MARKER[0])) == [MARKER[0], *free]
 
 
-@pytest.mark.parametrize("budget", [0, 1, 9, None])
+@pytest.mark.parametrize("budget", thinned([0, 1, 9, None], fast={0, None}))
 def test_the_grammar_begins_where_the_thought_ends(thinker: Worded, budget: int | None) -> None:
     """The answer is the one to a prompt that has the thought in it."""
     validator, ends = jsonschema.Draft202012Validator(PLACE), []

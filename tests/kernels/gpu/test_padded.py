@@ -8,6 +8,7 @@ import pytest
 import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, filled_cache, options_on
 from simulated_memory import DEVICE
+from thinned import thinned
 from torch import Tensor
 
 from loragate.kernels import gpu, segmented_experts
@@ -87,7 +88,7 @@ def test_attention_of_a_step_without_prefill(variant: str, computed_by: str, mon
         assert not found[:, 1::2].any()
 
 
-@pytest.mark.parametrize("variant", ["plain", "all"])
+@pytest.mark.parametrize("variant", thinned(["plain", "all"], fast={"all"}))
 def test_attention(variant: str, computed_by: str) -> None:
     options, (cache, places) = options_on(DEVICE, variant), cache_on_device()
     query = numbers(HEADS, ROWS, DIM)
