@@ -1,6 +1,5 @@
 """A private S3: moto's server in its own process, which implements the real protocol."""
 
-import atexit
 import os
 import re
 import signal
@@ -17,6 +16,13 @@ from unittest.mock import patch
 from skip_for_missing import skip_for_missing
 
 BUCKET = "loragate"
+# Ends with the process that started it, however that ends, because its standard input ends then.
+_SERVE = """
+import os, sys, threading
+from moto.server import main
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+main()
+"""
 _ADDRESS = re.compile(r"Running on (http://[\d.:]+)")
 
 
@@ -26,8 +32,10 @@ class S3Server:
     def __init__(self) -> None:
         if find_spec("moto") is None or find_spec("s3fs") is None:
             skip_for_missing("moto and s3fs")
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        command = [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", "0"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
         self.endpoint = self._listening()
         self.environment = {
             "AWS_ENDPOINT_URL": self.endpoint,
@@ -93,9 +101,7 @@ def another_s3_server() -> Iterator[S3Server]:
 
 @cache
 def _shared() -> S3Server:
-    server = _with_bucket()
-    atexit.register(server.close)
-    return server
+    return _with_bucket()
 
 
 def _with_bucket() -> S3Server:
