@@ -4,6 +4,7 @@ import ast
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from compiled_once import compile_once
 from forked_workers import ForkedWorkers
 from hang_watch import HangWatch
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture.providers import _get_local_constants
 from interpreted_dot import make_dot_independent_of_position
 from quick_interpreter import make_interpreter_quick
 from redis_server import RedisServer
@@ -59,6 +61,21 @@ compile_once()
 gc.disable()  # until all tests are imported: imports create no garbage, and collecting takes a fifth of their time
 
 
+# While the tests are collected by one processor, the other compiles what each worker would compile in its first test.
+_COMPILE = "from loragate.kernels.cpu.compile_all import compile_loops; compile_loops()"
+_COMPILING = pytest.StashKey[subprocess.Popen[bytes]]()
+
+
+def _prepare_for_all_workers(compiling: subprocess.Popen[bytes]) -> None:
+    """Do once what takes seconds of each worker: load the compiled loops, and find the numbers and strings in the code
+    that hypothesis tries as inputs."""
+    from loragate.kernels.cpu.compile_all import compile_loops
+
+    assert compiling.wait() == 0, "the loops do not compile"
+    compile_loops()
+    _get_local_constants()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--workers", type=int, default=0, help="run the tests in so many processes")
 
@@ -66,9 +83,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(HangWatch())
     config.pluginmanager.register(ForkedWorkers(_scope, _computes))
+    if config.getoption("workers"):
+        config.stash[_COMPILING] = subprocess.Popen([sys.executable, "-c", _COMPILE])
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    compiling = session.config.stash.get(_COMPILING, None)
+    if compiling is not None:
+        _prepare_for_all_workers(compiling)
     gc.freeze()
     gc.enable()
 
