@@ -25,7 +25,7 @@ define install_tool
 @$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/$(2).txt
 endef
 
-build_site = @NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+build_site = @NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-long check proto site wheel lock constraints clean clean-all
@@ -67,8 +67,8 @@ proto: $(PROTO_VENV)/.installed ## Regenerate the stubs from proto/*.proto
 site: $(VENV)/.installed-dev ## Build the documentation as a site in build/site
 	$(build_site)
 
-# Parts of the documentation are made from the program.
-build/site/index.html: $(VENV)/.installed-dev $(wildcard $(shell git ls-files ':!tests' 2>/dev/null))
+# Parts of the documentation are made from the program. A folder is newer when a page was added to it or removed.
+build/site/index.html: $(VENV)/.installed-dev $(wildcard $(shell git ls-files ':!tests' 2>/dev/null)) $(shell find docs -type d)
 	$(build_site)
 
 wheel: $(VENV)/.installed-dev ## Build dist/*.whl and dist/*.cdx.json, the list of all that it depends on

@@ -19,6 +19,7 @@ PAGES = {
     "SECURITY.md": "security-policy.md",
     "CHANGELOG.md": "changelog.md",
     "examples/README.md": "examples.md",
+    "examples/tinker/README.md": "examples-training.md",
 }
 DECISIONS = "decisions/index.md"
 _SOURCES = {page: source for source, page in PAGES.items()}
